@@ -50,7 +50,7 @@ class GeneratorLane(wiring.Component):
         self.store = store
         line = store_line_layout(params) if store else line_request_layout(params)
         ports = {
-            "i": In(stream.Signature(prepared_walk_layout(params, store=store))),
+            "i": In(stream.Signature(prepared_walk_layout(params))),
             "line": Out(stream.Signature(line)),
         }
         if not store:

@@ -16,9 +16,9 @@ from hw.params import TmaParams
 class LineCutter(wiring.Component):
     """Cuts each run into lines of global memory.
 
-    Rows that are gathered (``gather`` of ``run_layout``) are one line. The use of such a line is
-    numbered by the pieces of shared memory, and ``source`` says which piece of the line moves to
-    each of them.
+    Rows that are gathered (``gather`` of ``run_layout``) are one line. Of a load, the use of such a
+    line is numbered by the pieces of shared memory, and ``source`` says which piece of the line
+    moves to each of them. Of a store, it has a second row.
 
     Latency: two clocks. Throughput: one line a clock, no clock lost between runs. Back-pressure:
     ``i.ready`` follows ``o.ready`` when the last line of a run goes to the output register.
@@ -38,7 +38,7 @@ class LineCutter(wiring.Component):
     def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
         self.store = store
-        self._gathers = params.gathers_rows and not store
+        self._gathers = params.gathers_rows
         line = store_line_layout(params) if store else line_request_layout(params)
         super().__init__(
             {"i": In(stream.Signature(run_layout(params, store))), "o": Out(stream.Signature(line))}
@@ -61,6 +61,9 @@ class LineCutter(wiring.Component):
         line_valid = Signal()
         line_q = Signal(self.o.payload.shape(), reset_less=True)
         advance = Signal()
+        pieces = [
+            (first_lane <= lane) & (~last_line | (lane < end_lane)) for lane in range(p.lanes)
+        ]
         m.d.comb += [
             end_lane.eq(end_piece),
             advance.eq(~line_valid | self.o.ready),
@@ -72,12 +75,7 @@ class LineCutter(wiring.Component):
             use.slot.eq(run.slot),
             use.style.eq(run.style),
             use.origin.eq(origin),
-            use.valid.eq(
-                Cat(
-                    (first_lane <= lane) & (~last_line | (lane < end_lane))
-                    for lane in range(p.lanes)
-                )
-            ),
+            use.valid.eq(Cat(pieces)),
         ]
         if self.store:
             m.d.comb += [line.last.eq(last_line & run.last), line.write_mode.eq(run.write_mode)]
@@ -89,15 +87,20 @@ class LineCutter(wiring.Component):
             ]
             last_piece = Cat(lane + 1 == end_lane for lane in range(p.lanes))
             self._mark_tails(m, run, use, last_line, last_piece, advance)
-        if self._gathers:
-            self._gather(m, run, use, first_lane)
+        if self._gathers and self.store:
+            m.d.comb += self._gather_stored(run, line, first_lane)
+            m.d.comb += use.valid.eq(Cat(pieces) | line.second)
+        elif self._gathers:
+            self._gather_loaded(m, run, use, first_lane)
         if marks_field(p):
             self._mark(m, run.marks, line.marks, last_line, advance)
 
         with m.If(advance):
             m.d.sync += [line_valid.eq(busy), line_q.eq(line)]
         start_lane = self.i.p.start[: p.lane_bits]
-        gathers = self.i.p.gather.extra_rows != 0 if self._gathers else Const(0, 1)
+        gathers = Const(0, 1)
+        if self._gathers and not self.store:  # numbered by shared memory
+            gathers = self.i.p.gather.extra_rows != 0
         lines_behind = end_piece[p.lane_bits :]  # and the pieces of a line that is not full
         with m.If(self.i.ready):
             m.d.sync += [
@@ -160,7 +163,21 @@ class LineCutter(wiring.Component):
         with m.Elif(advance):
             m.d.sync += set_phase(run.row_pieces, phase, lambda row, n: (n + lanes) % row)
 
-    def _gather(self, m: Module, run, use, first_lane) -> None:
+    def _gather_stored(self, run, line, first_lane) -> list:
+        """Return the assignments for the second row of a line."""
+        gather = run.gather
+        begin = first_lane + gather.row_step
+        end = begin + run.pieces[:SHORT_ROW_BITS]
+        has_row = gather.extra_rows != 0
+        return [
+            line.second_origin.eq(line.origin + gather.smem_step - gather.row_step),
+            *(
+                second.eq(has_row & (lane >= begin) & (lane < end))
+                for lane, second in enumerate(line.second)
+            ),
+        ]
+
+    def _gather_loaded(self, m: Module, run, use, first_lane) -> None:
         """Number the places of gathered rows by shared memory, and set each place's ``source``.
 
         Their ``origin`` is the first piece of the first row.

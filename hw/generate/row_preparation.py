@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.generate.short_row import lookup
+from hw.layouts.isa import Packing
 from hw.layouts.jobs import SHORT_ROW_BITS, in_channel, prepared_walk_layout, slot_walk_layout
 from hw.params import DIMS, TmaParams
 
@@ -13,7 +14,10 @@ class RowPreparation(wiring.Component):
     """Finds the short rows of a walk, and how many of them fit in a line from each lane on.
 
     Rows are the steps of the innermost loop that has more than one step. They may share a line if
-    each of them is a run, and if they are short and close to each other in both memories.
+    each of them is a run, and if they are short and close to each other in both memories. Two rows
+    of a store may share a line, as the store path reads each line in two parts. They must not
+    overlap in global memory, because they are written in order; those of a type of six bits are
+    packed one by one.
 
     Latency: one clock, behind the choice of the loop and in front of the tables. Throughput: a walk
     a clock. Back-pressure: none. Errors: none.
@@ -64,12 +68,17 @@ class RowPreparation(wiring.Component):
 
     def _find_loop(self, m: Module, walk) -> Signal:
         """Return the loop whose steps are the rows, and the distances of its steps."""
+        p = self.params
         found = Signal(self._found, name="found_d")
+        store = walk.store if p.stores else Const(0, 1)
         is_innermost = walk.run == walk.row_pieces
+        if p.stores and p.sub_byte:
+            is_innermost &= ~(store & (walk.style.packing == Packing.BYTES_12))
         for level, loop in enumerate(walk.loops):
             steps = loop.global_step, loop.smem_step
             has_small_steps = Cat(step >> SHORT_ROW_BITS == 0 for step in steps).all()
-            with m.If(is_innermost & (loop.last != 0) & has_small_steps):
+            is_apart = ~store | (steps[0][:SHORT_ROW_BITS] >= walk.row_pieces)
+            with m.If(is_innermost & (loop.last != 0) & has_small_steps & is_apart):
                 m.d.comb += [
                     found.loop[level].eq(1),
                     found.row_step.eq(steps[0]),
@@ -94,6 +103,14 @@ class RowPreparation(wiring.Component):
         def pieces_between(row: int, step: int) -> int:
             return sum(1 << piece for piece in range(lanes) if step and piece % step >= row)
 
+        def is_in_beat(lane: int) -> Value:
+            """Return whether a row that begins at ``lane`` and the next one are in a beat each."""
+
+            def fits(row: int, step: int) -> int:
+                return int(step and all(n % lanes + row <= lanes for n in (lane, lane + step)))
+
+            return lookup(walk.row_pieces, found.smem_step, fits, 1)
+
         # The pieces between two rows may be a gap, which is not written, or fill.
         between = Signal(lanes)
         has_fill = Signal()
@@ -114,3 +131,6 @@ class RowPreparation(wiring.Component):
                 for lane in range(lanes)
             ),
         ]
+        if p.stores:
+            with m.If(walk.store):
+                m.d.comb += [count.eq(is_in_beat(n)) for n, count in enumerate(rows.rows_in_beat)]

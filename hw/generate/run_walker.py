@@ -68,9 +68,10 @@ class RunWalker(wiring.Component):
     Each step emits its run and, for a load, what the fill collector needs to know of it. A walk
     without runs takes one step, which emits no run.
 
-    If the unit ``gathers_rows``, short rows of a load that lie in the same line are emitted as one
-    run. These are the rows behind the first one that end in its line and, in shared memory, within
-    as many pieces as a line has; if there is fill between them, within the beat of the first one.
+    If the unit ``gathers_rows``, short rows that lie in the same line are emitted as one run. These
+    are the rows behind the first one that end in its line and, in shared memory, within as many
+    pieces as a line has; if there is fill between them, within the beat of the first one. Of a
+    store it is one row at most.
 
     A store has no fill. Its last run is marked ``last``. If the last walk of a store has no runs,
     the walker emits one run of zero pieces, so that the store tracker still sees ``last``.
@@ -98,9 +99,9 @@ class RunWalker(wiring.Component):
     def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
         self.store = store
-        self._gathers = params.gathers_rows and not store
+        self._gathers = params.gathers_rows
         ports = {
-            "i": In(stream.Signature(prepared_walk_layout(params, store=store))),
+            "i": In(stream.Signature(prepared_walk_layout(params))),
             "run": Out(stream.Signature(run_layout(params, store))),
         }
         if not store:
@@ -323,6 +324,12 @@ class RunWalker(wiring.Component):
         ]
         if marks_field(p):
             self._mark(m, run.marks, job, on_runs, fire, last_step)
+        if self._gathers:
+            m.d.comb += [
+                run.gather.extra_rows.eq(gathered.extra_rows),
+                run.gather.row_step.eq(job.rows.row_step),
+                run.gather.smem_step.eq(job.rows.smem_step),
+            ]
         if self.store:
             m.d.comb += [
                 fire.eq((state != WalkState.IDLE) & runs.ready),
@@ -339,7 +346,7 @@ class RunWalker(wiring.Component):
         m.d.comb += fire.eq((state != WalkState.IDLE) & can_fire)
         self._emit_fill_step(m, steps.i, state, job, fire, last_step, place.smem, extra_pieces)
         if self._gathers:
-            gather, rows = run.gather, job.rows
+            rows = job.rows
             rows_mask = Cat(piece < extra_pieces for piece in range(p.lanes))
             pieces = (
                 lookup(rows.smem_step, number, lambda step, n: step * n, LEAP_BITS)
@@ -348,9 +355,6 @@ class RunWalker(wiring.Component):
             m.d.comb += [
                 extra_pieces.eq(Mux(job.rows.loop.any(), Mux(gathered.has_more, *pieces), 0)),
                 steps.i.p.inner_fill.eq(rows.fill & rows_mask),
-                gather.extra_rows.eq(gathered.extra_rows),
-                gather.row_step.eq(rows.row_step),
-                gather.smem_step.eq(rows.smem_step),
             ]
         m.d.comb += [
             runs.valid.eq(fire & on_runs),

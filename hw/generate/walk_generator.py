@@ -62,7 +62,7 @@ class WalkGenerator(wiring.Component):
             "busy": Out(1),
         }
         if params.stores:
-            store_walk = prepared_walk_layout(params, store=True)
+            store_walk = prepared_walk_layout(params)
             ports |= {"store": In(job), "store_walk": Out(stream.Signature(store_walk))}
         super().__init__(ports)
 

@@ -414,7 +414,8 @@ def rows_layout(params: TmaParams) -> data.StructLayout:
     fill : pieces between rows that are fill; bit i stands for piece i behind a row's first piece
     rows_in_line : for each lane, how many more rows fit in the line behind a row that begins there
     rows_in_beat : the same in shared memory. If there is fill between the rows, the rows must fit
-        in the beat; otherwise they must fit in as many pieces as a beat has.
+        in the beat; otherwise they must fit in as many pieces as a beat has. Of a store: 1 if the
+        row and the next one lie in one beat each, else 0.
     """
     row_counts = data.ArrayLayout(params.lane_bits, params.lanes)
     return data.StructLayout(
@@ -430,15 +431,15 @@ def rows_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
-def prepared_walk_layout(params: TmaParams, *, store: bool = False) -> data.StructLayout:
+def prepared_walk_layout(params: TmaParams) -> data.StructLayout:
     """A walk as the run walker takes it.
 
     Members
     -------
     slot, last, walk : see ``slot_walk_layout``
-    rows : see ``rows_layout``; present for loads, if the unit ``gathers_rows``
+    rows : see ``rows_layout``; present if the unit ``gathers_rows``
     """
-    rows = {} if store or not params.gathers_rows else {"rows": rows_layout(params)}
+    rows = {"rows": rows_layout(params)} if params.gathers_rows else {}
     return data.StructLayout({**slot_walk_layout(params).members, **rows})
 
 

@@ -46,7 +46,7 @@ def receipt_layout(params: TmaParams) -> data.StructLayout:
 
 
 def gather_field(params: TmaParams) -> dict:
-    """Return the field of ``run_layout`` for short rows that are read with one line.
+    """Return the field of ``run_layout`` for short rows that share a line.
 
     Members of ``gather``
     ---------------------
@@ -85,10 +85,11 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
         way = {"last": 1, "write_mode": write_mode_layout(params)}
     else:
         row = {"tail_bytes": 4, "row_pieces": SHORT_ROW_BITS}
-        way = {"prefetch": 1, **row, **gather_field(params), **remote_field(params)}
+        way = {"prefetch": 1, **row, **remote_field(params)}
     return data.StructLayout(
         {
             **way,
+            **gather_field(params),
             "attributes": MemoryAttributes,
             "slot": params.slot_bits,
             "style": data_style_layout(params),
@@ -210,9 +211,17 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+def second_row_field(params: TmaParams) -> dict:
+    """Return the fields of a store's line for a second row; see ``store_line_layout``."""
+    fields = {"second": params.lanes, "second_origin": params.smem_piece_bits}
+    return fields if params.gathers_rows else {}
+
+
 @cache
 def store_line_layout(params: TmaParams) -> data.StructLayout:
     """A line to write to global memory, and where its bytes are in shared memory.
+
+    Place i is piece i of the line. If the unit gathers rows, the line may have two of them.
 
     Members
     -------
@@ -220,6 +229,9 @@ def store_line_layout(params: TmaParams) -> data.StructLayout:
     write_mode, attributes, slot, style : of the request
     line : global address divided by ``line_bytes``
     origin, valid : as in ``line_use_layout``
+    second : those of the valid pieces that are the second of two rows; then the pieces of each row
+        are in one beat
+    second_origin : ``origin`` of the second row
     marks : see ``marks_field``
     """
     return data.StructLayout(
@@ -232,6 +244,7 @@ def store_line_layout(params: TmaParams) -> data.StructLayout:
             "line": params.line_address_bits,
             "origin": params.smem_piece_bits,
             "valid": params.lanes,
+            **second_row_field(params),
             **marks_field(params),
         }
     )

@@ -2,9 +2,9 @@
 
 It is the mirror image of the lane network. Lane ``i`` of shared memory holds piece ``i`` of every
 beat and reads one piece a clock, at an address of its own. The pieces of a line lie in at most two
-neighbouring beats; the pieces of one beat are a *part* of the line. With a swizzle the two parts
-are permuted differently and may need the same lane. So each part has a queue in front of each lane
-and another one behind it; over a few lines every lane gets its equal share.
+beats, which are neighbours or those of two rows; the pieces of one beat are a *part* of the line.
+The two parts are permuted differently and may need the same lane. So each part has a queue in front
+of each lane and another one behind it; over a few lines every lane gets its equal share.
 """
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
@@ -23,7 +23,7 @@ from hw.lib.swizzle import swizzle_bits
 from hw.params import PIECE_BYTES, TmaParams
 
 PARTS = 2
-"""Parts of a line: the pieces of one beat, and those of the next."""
+"""Parts of a line: the pieces of one beat, and those of another one."""
 
 COMPLETE_LINES = 4
 """Lines that can wait for ``o``. That there is room is found a clock before a line is complete."""
@@ -88,7 +88,8 @@ class StorePath(wiring.Component):
         )
 
         # A line that waits for its bytes. Of each part: ``wanted`` are the lanes that hold a piece,
-        # ``swizzle`` says how the pieces are permuted. ``packs``: types of six bits are packed,
+        # ``start`` is the lane of piece 0, ``swizzle`` says how the pieces are permuted. ``second``
+        # are the pieces of the second part. ``packs``: types of six bits are packed,
         # ``short_rows``: in rows of half a beat.
         self._line = data.StructLayout(
             {
@@ -96,7 +97,8 @@ class StorePath(wiring.Component):
                 "wanted": data.ArrayLayout(params.lanes, PARTS),
                 "slot": params.slot_bits,
                 "valid": params.lanes,
-                "boundary": params.lane_bits,
+                "second": params.lanes,
+                "start": data.ArrayLayout(params.lane_bits, PARTS),
                 "swizzle": data.ArrayLayout(params.lane_bits, PARTS),
                 **({"packs": 1} if params.sub_byte else {}),
                 **({"short_rows": 1} if params.b6p2x16_64 else {}),
@@ -146,9 +148,6 @@ class StorePath(wiring.Component):
         line, entry = self.i.p, lines.i.p
         ticket = Signal(range(2 * p.smem_reads))
         push = Signal()
-        boundary = line.origin[: p.lane_bits]
-        beat = line.origin[p.lane_bits :]
-        pieces = rotate(m, list(line.valid), boundary, "piece")
         m.d.comb += [
             push.eq(self.i.valid & lines.i.ready),
             self.i.ready.eq(lines.i.ready),
@@ -157,30 +156,41 @@ class StorePath(wiring.Component):
                 entry[name].eq(line[name])
                 for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
             ),
-            entry.boundary.eq(boundary),
         ]
         packs = Signal()
-        in_next = Signal()
         if p.sub_byte:
             # The beat of a row of six-bit types is read as a whole. The line has pieces of one row,
-            # which are all on the same side of the boundary.
-            crossed = [piece & (lane < boundary) for lane, piece in enumerate(pieces)]
+            # which are all in one beat.
             m.d.comb += [
                 packs.eq(line.style.packing == Packing.BYTES_12),
-                in_next.eq(packs & Cat(crossed).any()),
                 entry.packs.eq(packs),
                 *([entry.short_rows.eq(line.style.short_rows)] if p.b6p2x16_64 else []),
             ]
+        has_rows = Signal()  # two of them: a part each
+        rows, origins = [line.valid] * PARTS, [line.origin] * PARTS
+        if p.gathers_rows:
+            m.d.comb += has_rows.eq(line.second.any())
+            rows = [line.valid & ~line.second, Mux(has_rows, line.second, line.valid)]
+            origins[1] = Mux(has_rows, line.second_origin, line.origin)
         for part in range(PARTS):
+            start, beat = Signal.like(entry.start[part]), Signal(p.smem_beat_bits)
+            m.d.comb += Cat(start, beat).eq(origins[part])
+            pieces = rotate(m, list(rows[part]), start, f"piece_{part}")
+            in_next = [piece & (lane < start) for lane, piece in enumerate(pieces)]
+            # Pieces of one beat are in the first one, or all in the next.
+            in_one = has_rows | packs
             part_beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
-            m.d.comb += part_beat.eq(beat + (in_next if part == 0 else 1))
+            m.d.comb += part_beat.eq(beat + Mux(in_one, Cat(in_next).any(), part))
             bits = swizzle_bits(m, p, line.style, part_beat, f"swizzle_{part}")
-            part_pieces = [piece & ((lane < boundary) == part) for lane, piece in enumerate(pieces)]
+            part_pieces = [
+                piece & (in_one | ((lane < start) == part)) for lane, piece in enumerate(pieces)
+            ]
             if p.sub_byte:
                 whole = line.valid.any() if part == 0 else 0
                 part_pieces = [Mux(packs, whole, piece) for piece in part_pieces]
             wanted = exchange(m, part_pieces, bits[: p.lane_bits], f"wanted_{part}")
             m.d.comb += [
+                entry.start[part].eq(start),
                 entry.swizzle[part].eq(bits),
                 entry.wanted[part].eq(Cat(wanted)),
             ]
@@ -190,6 +200,10 @@ class StorePath(wiring.Component):
                     queue.i.p.ticket.eq(ticket),
                     queue.i.p.beat.eq(part_beat ^ bits[p.lane_bits :]),
                 ]
+        start = line.origin[: p.lane_bits]
+        in_next = Cat(start > p.lanes - 1 - lane for lane in range(p.lanes))
+        second = line.second if p.gathers_rows else 0
+        m.d.comb += entry.second.eq(Mux(has_rows, second, in_next))
         with m.If(push):
             m.d.sync += ticket.eq(ticket + 1)
         return requests
@@ -289,30 +303,27 @@ class StorePath(wiring.Component):
             ),
         ]
 
-        # Without swizzle, piece ``i`` of the line is in lane ``i + boundary`` of a beat. A row of
+        # Without swizzle, piece ``i`` of the line is in lane ``i + start`` of a beat. A row of
         # six-bit types is packed in the order of its beat, and is rotated afterwards.
-        boundary = waiting.boundary
-        first_lane = Mux(waiting.packs, 0, boundary) if p.sub_byte else boundary
         parts = [
             gather(
                 m,
                 [queue.o.payload for queue in queues],
-                first_lane,
-                waiting.swizzle[part],
+                Mux(waiting.packs, 0, start) if p.sub_byte else start,
+                swizzle,
                 f"part_{part}",
             )
-            for part, queues in enumerate(answers)
+            for part, (queues, start, swizzle) in enumerate(
+                zip(answers, waiting.start, waiting.swizzle, strict=True)
+            )
         ]
-        pieces = [
-            Mux(boundary > p.lanes - 1 - lane, parts[1][lane], parts[0][lane])
-            for lane in range(p.lanes)
-        ]
+        pieces = [Mux(waiting.second[n], parts[1][n], parts[0][n]) for n in range(p.lanes)]
         if p.sub_byte:
             packed = pack_sixes(parts[0])
             if p.b6p2x16_64:
                 packed = place_short_rows(waiting.short_rows, packed)
             backwards = Signal(p.lane_bits)
-            m.d.comb += backwards.eq(-boundary)
+            m.d.comb += backwards.eq(-waiting.start[0])
             rows = rotate(m, [*packed, *parts[0][len(packed) :]], backwards, "packed")
             pieces = [Mux(waiting.packs, *choice) for choice in zip(rows, pieces, strict=True)]
         m.d.comb += [

@@ -18,7 +18,7 @@ from amaranth.hdl import (
 )
 
 from hw.generate.line_cutter import LineCutter
-from hw.layouts.lines import line_request_layout, run_layout
+from hw.layouts.lines import line_request_layout, run_layout, store_line_layout
 from hw.params import TmaParams
 from tests.formal.inside import Inside, inside
 from tests.formal.proof import Bug, Proof
@@ -44,10 +44,11 @@ class CutterSpec(Elaboratable):
 
     - Each line has the pieces of the run that lie in it, and no others, at the lanes of their
       addresses; none is in two lines.
-    - The origin of a line is where its lane 0 goes in shared memory, and ``tail`` marks the last
+    - The origin of a line is the place of its lane 0 in shared memory, and ``tail`` marks the last
       piece of each row.
-    - Gathered rows are one line, with the pieces of these rows and no others. ``source`` is the
-      lane of each piece, and its place is that in shared memory behind the first row's start.
+    - Gathered rows are one line, with the pieces of these rows and no others. A load's ``source``
+      is the lane of each piece, and its place is that in shared memory behind the first row's
+      start; a store's ``place`` is this place for each lane.
     - The line marked ``last`` is the last one of its run, if that is marked. A store's run of no
       pieces is one line of no pieces.
     """
@@ -198,21 +199,21 @@ class CutterSpec(Elaboratable):
     def _contract(self, run) -> Value:
         """Return what holds for each run."""
         p = self.params
-        if self.store:
-            return Const(1, 1)
+        has_pieces = run.pieces != 0
         if not self.gathers:
-            return run.pieces != 0
+            return Const(1, 1) if self.store else has_pieces
         gather = run.gather
         extents = [
             gather.extra_rows * step + run.pieces for step in (gather.row_step, gather.smem_step)
         ]
         fits = Cat(
-            run.row_pieces == run.pieces,
+            gather.row_step >= run.pieces if self.store else run.row_pieces == run.pieces,
             gather.smem_step >= run.pieces,
             run.start[: p.lane_bits] + extents[0] <= p.lanes,
             extents[1] <= p.lanes,
         )
-        return (run.pieces != 0) & ((gather.extra_rows == 0) | fits.all())
+        fits = (gather.extra_rows == 0) | fits.all()
+        return fits | ~has_pieces if self.store else fits & has_pieces
 
     def _follow_one_row(self, m: Module, run, use, line) -> None:
         """Assert the use of a line of contiguous pieces."""
@@ -223,6 +224,9 @@ class CutterSpec(Elaboratable):
             has_piece = (lane >= first_lane) & (lane < first_lane + count)
             m.d.comb += Assert(use.valid[lane] == has_piece)
             if self.store:
+                m.d.comb += Assert(use.wanted[lane] == has_piece)
+                if self.gathers:
+                    m.d.comb += Assert(use.place[lane] == lane)
                 continue
             piece = Signal(10, name=f"piece_{lane}")
             ends = Mux(
@@ -242,20 +246,26 @@ class CutterSpec(Elaboratable):
         p = self.params
         row, piece = AnyConst(p.lane_bits), AnyConst(p.lane_bits)
         place = (row * run.gather.smem_step + piece)[: p.lane_bits]
-        with m.If((row <= run.gather.extra_rows) & (piece < run.pieces)):
+        lane = (first_lane + row * run.gather.row_step + piece)[: p.lane_bits]
+        count = (run.gather.extra_rows + 1) * run.pieces
+        is_piece = (row <= run.gather.extra_rows) & (piece < run.pieces)
+        m.d.comb += [Assert(sum(use.valid) == count), Assert(use.origin == run.smem)]
+        if self.store:
+            m.d.comb += Assert(sum(use.wanted) == count)
+            with m.If(is_piece):
+                m.d.comb += [
+                    Assert(use.valid.bit_select(lane, 1)),
+                    Assert(use.wanted.bit_select(place, 1)),
+                    Assert(use.place.as_value().word_select(lane, p.lane_bits) == place),
+                ]
+            return
+        m.d.comb += Assert((use.tail & ~use.valid) == 0)
+        with m.If(is_piece):
             m.d.comb += [
                 Assert(use.valid.bit_select(place, 1)),
                 Assert(use.tail.bit_select(place, 1) == (piece + 1 == run.pieces)),
-                Assert(
-                    use.source.as_value().word_select(place, p.lane_bits)
-                    == first_lane + row * run.gather.row_step + piece
-                ),
+                Assert(use.source.as_value().word_select(place, p.lane_bits) == lane),
             ]
-        m.d.comb += [
-            Assert(sum(use.valid) == (run.gather.extra_rows + 1) * run.pieces),
-            Assert((use.tail & ~use.valid) == 0),
-            Assert(use.origin == run.smem),
-        ]
 
 
 def _forgets_the_lane(cutter: LineCutter, inner: Inside) -> None:
@@ -273,12 +283,16 @@ def _restarts_rows_at_each_line(cutter: LineCutter, inner: Inside) -> None:
 
 
 def _gathers_contiguous_rows(cutter: LineCutter, inner: Inside) -> None:
-    run = inner.view("run", run_layout(cutter.params))
+    run = inner.view("run", run_layout(cutter.params, cutter.store))
     with inner.module.If(run.gather.extra_rows != 0):
-        line = inner.view("line", line_request_layout(cutter.params))
-        inner.module.d.comb += [
-            source.eq(inner.first_lane + place) for place, source in enumerate(line.use.source)
-        ]
+        if cutter.store:
+            line = inner.view("line", store_line_layout(cutter.params))
+            places = enumerate(line.place)
+            inner.module.d.comb += [place.eq(lane - inner.first_lane) for lane, place in places]
+        else:
+            line = inner.view("line", line_request_layout(cutter.params))
+            sources = enumerate(line.use.source)
+            inner.module.d.comb += [source.eq(inner.first_lane + n) for n, source in sources]
 
 
 LOSES_A_CLOCK = Bug("a clock lost between runs", LineCutter, _loses_a_clock_between_runs, depth=4)
@@ -311,12 +325,15 @@ PROOFS = [
         ),
         unbounded=True,
     ),
-    Proof(
-        "line cutter of loads: gathered rows are one line, with their pieces",
-        partial(CutterSpec, store=False, gathers=True),
-        depth=1,
-        cover=8,
-        bugs=(Bug("rows taken for contiguous", LineCutter, _gathers_contiguous_rows, depth=4),),
-        unbounded=True,
+    *(
+        Proof(
+            f"line cutter of {name}: gathered rows are one line, with their pieces",
+            partial(CutterSpec, store=store, gathers=True),
+            depth=1,
+            cover=8,
+            bugs=(Bug("rows taken for contiguous", LineCutter, _gathers_contiguous_rows, depth=4),),
+            unbounded=True,
+        )
+        for name, store in (("loads", False), ("stores", True))
     ),
 ]

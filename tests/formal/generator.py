@@ -54,7 +54,7 @@ class WalkerSpec(Elaboratable):
         m = Module()
         p = self.params
         m.submodules.dut = dut = RunWalker(p, store=self.store)
-        layout = prepared_walk_layout(p, store=self.store)
+        layout = prepared_walk_layout(p)
         here = inside(dut)
         offer(m, dut.i)
         hold(m, dut.i, "i", Assume)
@@ -80,8 +80,8 @@ class WalkerSpec(Elaboratable):
             )
             for n in range(LOOPS)
         ]
-        is_row = [self._is_row(job, level) for level in range(LOOPS)]
-        extra = Const(0) if self.store else runs.p.gather.extra_rows
+        is_row = list(job.rows.loop)
+        extra = runs.p.gather.extra_rows
         remains = [
             number + Mux(rows, extra, 0) != loop.last
             for number, rows, loop in zip(numbers, is_row, loops, strict=True)
@@ -98,13 +98,13 @@ class WalkerSpec(Elaboratable):
             with m.If(taken):
                 m.d.sync += [numbers[level].eq(0), *(total.eq(0) for total in sums[level])]
             with m.Elif(fire & inner & remains[level]):
-                leaps = [loop.global_step, loop.smem_step]
-                if not self.store:
-                    short = job.rows.row_step, job.rows.smem_step
-                    leaps = [
-                        Mux(is_row[level], (extra + 1) * step, leap)
-                        for step, leap in zip(short, leaps, strict=True)
-                    ]
+                leaps = [
+                    Mux(is_row[level], (extra + 1) * step, leap)
+                    for step, leap in (
+                        (job.rows.row_step, loop.global_step),
+                        (job.rows.smem_step, loop.smem_step),
+                    )
+                ]
                 m.d.sync += [
                     numbers[level].eq(numbers[level] + steps),
                     *(
@@ -153,8 +153,6 @@ class WalkerSpec(Elaboratable):
                 Assert(here.signal(f"steps_left_{level}") == left),
                 Assert(here.signal(f"has_steps_{level}") == (left != 0)),
             ]
-        if self.store:
-            return
         with m.Else():
             for name, count in (("rows_left", left), ("rows_last", last)):
                 row_count = here.signal(name)
@@ -164,15 +162,12 @@ class WalkerSpec(Elaboratable):
                     Assert(row_count[8] == (count[bits:] != 0)),
                 ]
 
-    def _is_row(self, job, level: int) -> Value:
-        return Const(0, 1) if self.store else job.rows.loop[level]
-
     def _contract(self, job) -> Value:
         """Return what setup and the row preparation leave of walks."""
         walk = job.walk
         holds = ~walk.has_data | (walk.run != 0)
         if self.store:  # its run lies in shared memory
-            return holds & (walk.run >> self.params.box_piece_bits == 0)
+            holds = holds & (walk.run >> self.params.box_piece_bits == 0)
         # The loop of the rows is the innermost one that has several steps.
         rows, is_inner = job.rows, Const(1, 1)
         for level, loop in enumerate(walk.loops):
@@ -193,7 +188,7 @@ class LinesSpec(Elaboratable):
     - The line that is offered has the address of these pieces, and is valid at their lanes and
       nowhere else. Its ``origin`` is where its lane 0 goes.
     - A line of gathered rows is that of the first row. Each piece of each of its rows is at its
-      place behind the first one, and comes from its own lane of this line.
+      place behind the first one, and belongs to its own lane of this line.
     """
 
     def __init__(self, *, store: bool) -> None:
@@ -253,7 +248,7 @@ class LinesSpec(Elaboratable):
             ]
 
         stored = here.view("run", layout)
-        gathers = Const(0, 1) if self.store else run.gather.extra_rows != 0
+        gathers = run.gather.extra_rows != 0
         begins = smem - Mux(gathers, 0, lane)
         m.d.comb += [
             Assert(here.busy == has_run),
@@ -270,6 +265,7 @@ class LinesSpec(Elaboratable):
                 Assert(here.end_piece == lane + left),
                 Assert(here.last_line == is_last),
                 Assert(~gathers | ((start == run.start) & (smem == run.smem))),
+                Assert(~gathers | (left == run.pieces)),
                 Assert(~gathers | is_last),
             ]
         self._follow_the_line(
@@ -283,15 +279,19 @@ class LinesSpec(Elaboratable):
         p = self.params
         run, start, lane, smem, count = expected
         use = line if self.store else line.use
-        gathers = Const(0, 1) if self.store else run.gather.extra_rows != 0
+        gathers = run.gather.extra_rows != 0
         with m.If(has_line):
             m.d.comb += [Assert(line.line == start[p.lane_bits :]), Assert(self._contract(run))]
             with m.If(~gathers):
                 m.d.comb += Assert(use.origin == (smem - lane)[: p.smem_piece_bits])
                 for at in range(p.lanes):
-                    m.d.comb += Assert(use.valid[at] == ((at >= lane) & (at < lane + count)))
-        if self.store:
-            return
+                    has_piece = (at >= lane) & (at < lane + count)
+                    m.d.comb += Assert(use.valid[at] == has_piece)
+                    if self.store:
+                        m.d.comb += [
+                            Assert(use.wanted[at] == has_piece),
+                            Assert(use.place[at] == at),
+                        ]
         row, piece = AnyConst(p.lane_bits), AnyConst(p.lane_bits)
         place = Signal(2 * p.lane_bits + 1)
         m.d.comb += place.eq(row * run.gather.smem_step + piece)
@@ -302,32 +302,37 @@ class LinesSpec(Elaboratable):
                 Assert(use.origin == run.smem),
                 Assert(sum(use.valid) == (run.gather.extra_rows + 1) * run.pieces),
             ]
+            if self.store:
+                m.d.comb += Assert(sum(use.wanted) == sum(use.valid))
+                read, written, belongs, other = use.wanted, use.valid, use.place, place
+                at = source[: p.lane_bits]
+            else:
+                read, written, belongs, other = use.valid, use.valid, use.source, source
+                at = place[: p.lane_bits]
             with m.If((row <= run.gather.extra_rows) & (piece < run.pieces)):
                 m.d.comb += [
-                    Assert(use.valid.bit_select(place[: p.lane_bits], 1)),
+                    Assert(read.bit_select(place[: p.lane_bits], 1)),
+                    Assert(written.bit_select(at, 1)),
                     Assert(place < p.lanes),
                     Assert(source < p.lanes),
-                    Assert(
-                        use.source.as_value().word_select(place[: p.lane_bits], p.lane_bits)
-                        == source
-                    ),
+                    Assert(belongs.as_value().word_select(at, p.lane_bits) == other),
                 ]
 
     def _contract(self, run) -> Value:
         """Return what the run walker and the row preparation leave of runs."""
-        if self.store:
-            return Const(1, 1)
         p, gather = self.params, run.gather
+        has_pieces = run.pieces != 0
         extents = [
             gather.extra_rows * step + run.pieces for step in (gather.row_step, gather.smem_step)
         ]
         fits = Cat(
-            run.row_pieces == run.pieces,
+            gather.row_step >= run.pieces if self.store else run.row_pieces == run.pieces,
             gather.smem_step >= run.pieces,
             run.start[: p.lane_bits] + extents[0] <= p.lanes,
             extents[1] <= p.lanes,
         )
-        return (run.pieces != 0) & ((gather.extra_rows == 0) | fits.all())
+        fits = (gather.extra_rows == 0) | fits.all()
+        return fits | ~has_pieces if self.store else fits & has_pieces
 
 
 def _carries_one_loop_only(_walker: RunWalker, inner: Inside) -> None:

@@ -46,11 +46,12 @@ class PreparationSpec(Elaboratable):
     """The row preparation finds all rows that may share a line, for any lane and any piece.
 
     - The rows are the steps of the innermost loop that has several, if they are whole runs, less
-      than 8 pieces apart in both memories; otherwise there are none.
+      than 8 pieces apart in both memories; otherwise there are none. Rows of a store that overlap
+      are none, either.
     - ``rows_in_line`` is the number of rows that end in the line behind a row that begins in a
       lane: not one more fits. So is ``rows_in_beat``: from the row's first piece on, or if there is
       fill between rows, in the beat.
-    - ``fill`` has the pieces between rows, if some of them are fill.
+    - ``fill`` has the pieces between rows, if some of them are fill. A store has no fill.
     """
 
     def elaborate(self, _platform) -> Module:
@@ -73,6 +74,7 @@ class PreparationSpec(Elaboratable):
         steps = Signal(3), Signal(3)
         for level, loop in enumerate(walk.loops):
             is_short = (loop.global_step < 8) & (loop.smem_step < 8)
+            is_short = is_short & (~walk.store | (loop.global_step >= walk.row_pieces))
             is_rows = is_run & ~several & (loop.last != 0) & is_short
             with m.If(is_rows):
                 m.d.comb += [
@@ -90,7 +92,8 @@ class PreparationSpec(Elaboratable):
         has_fill, is_between = Signal(), Signal(lanes)
         for number in range(lanes):
             m.d.comb += is_between[number].eq((number % steps[1]) >= walk.row_pieces)
-        m.d.comb += has_fill.eq((is_between & walk.row_mask[:lanes]).any() & (steps[1] != 0))
+        is_fill = (is_between & walk.row_mask[:lanes]).any()
+        m.d.comb += has_fill.eq(is_fill & (steps[1] != 0) & ~walk.store)
         with m.If(valid & expected.any() & (walk.row_pieces != 0)):
             m.d.comb += [Assert(rows.row_step == steps[0]), Assert(rows.smem_step == steps[1])]
             for name, step, first in (
@@ -152,7 +155,7 @@ class WalkSpec(Elaboratable):
         m = Module()
         p = self.params
         m.submodules.dut = dut = RunWalker(p, store=self.store)
-        layout = prepared_walk_layout(p, store=self.store)
+        layout = prepared_walk_layout(p)
         here = inside(dut)
         # Steps are followed where they enter the queues of the outputs, which have their own proof.
         runs = here.runs.i
@@ -243,7 +246,7 @@ class WalkSpec(Elaboratable):
             if not self.store:
                 m.d.comb += Assert(here.first_step == first_step)
             if self.gathers:
-                m.d.comb += Assert(~walk.has_data | (here.room == room_behind))
+                m.d.comb += Assert(here.room == room_behind)
                 self._check_the_count(m, here, is_rows, loops, left)
         for level in range(len(loops)):
             steps_left = here.signal(f"steps_left_{level}")
@@ -447,6 +450,11 @@ PROOFS = [
                     Bug("rows that the walk does not have", RunWalker, _steps_over_a_row, 6),
                     Bug("a count of rows without a borrow", RunWalker, _forgets_the_borrow, 6),
                 ),
+            ),
+            (
+                "gathered rows of stores",
+                {"store": True, "gathers": True},
+                (Bug("rows that the walk does not have", RunWalker, _steps_over_a_row, 6),),
             ),
             (
                 "stores",

@@ -64,7 +64,7 @@ class Walks(Credited):
         walk = Out(stream.Signature(prepared_walk_layout(params)))
         ports = {f"walk_{number}": walk for number in range(params.streams)}
         if params.stores:
-            ports["store_walk"] = Out(stream.Signature(prepared_walk_layout(params, store=True)))
+            ports["store_walk"] = Out(stream.Signature(prepared_walk_layout(params)))
         super().__init__(params, ports)
 
     def elaborate(self, _platform) -> Module:

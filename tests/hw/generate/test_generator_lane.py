@@ -28,7 +28,7 @@ def lines_of(jobs: list[dict], params: TmaParams, **options) -> Run:
 
 
 def check_lines(run: Run, wanted: list[Pieces], params: TmaParams) -> None:
-    """Assert that each store has as few lines as its runs need, in order, the last one marked."""
+    """Assert that the lines of each store have its pieces, in order, the last one marked."""
     lines = iter(run.payloads["o"])
     for slot, pieces in enumerate(wanted):
         found: Pieces = {}
@@ -38,7 +38,9 @@ def check_lines(run: Run, wanted: list[Pieces], params: TmaParams) -> None:
             assert line.valid or line.last, "a line without use"
             for lane in range(params.lanes):
                 if line.valid >> lane & 1:
-                    smem = (line.origin + lane) % (1 << params.smem_piece_bits)
+                    is_second = params.gathers_rows and line.second >> lane & 1
+                    origin = line.second_origin if is_second else line.origin
+                    smem = (origin + lane) % (1 << params.smem_piece_bits)
                     assert smem not in found, "covered twice"
                     found[smem] = (line.line * params.lanes + lane, 16)
             if line.last:
@@ -90,3 +92,24 @@ def test_one_line_a_clock_across_stores():
     assert cycles[-1] - cycles[0] == len(cycles) - 1
     assert cycles[0] - run.taken["i"][0] == LATENCY
     assert [line.valid for line in run.payloads["o"]].count(0) == 2
+
+
+@pytest.mark.parametrize(("width", "pitch"), [(16, 32), (16, 48), (32, 64), (48, 64)])
+def test_two_short_rows_share_a_line(width, pitch):
+    """If they end in the line in which they begin, and each lies in one beat."""
+    params = TmaParams(streams=1)
+    rows = 40
+    box = flat(width, rows, pitch)
+    run = lines_of(jobs_of([box], params, operation=Operation.TENSOR_STORE), params, stall=0)
+    check_lines(run, [box.stored()], params)
+    starts = {"line": pitch, "beat": width}
+    left, count = list(range(rows)), 0
+    while left:
+        row = left.pop(0)
+        count += 1 + (row * pitch % 128 + width > 128)
+        begins = {name: [n * step for n in (row, row + 1)] for name, step in starts.items()}
+        in_beats = all(begin % 128 + width <= 128 for begin in begins["beat"])
+        ends = begins["line"][0] // 128, (begins["line"][1] + width - 1) // 128
+        if left and in_beats and ends[0] == ends[1]:
+            left.pop(0)
+    assert len(run.payloads["o"]) == count < rows

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from hw.generate.row_preparation import RowPreparation
-from hw.params import TmaParams
+from hw.layouts.isa import Packing
+from hw.params import PRESETS, TmaParams
 from tests.hw.generate.walks import random_walk, rows_of
 from tests.hw.paced import Paced
 from tests.hw.simulate import run_streams
@@ -14,7 +15,8 @@ from tests.hw.simulate import run_streams
 def ref(walk: dict, params: TmaParams) -> tuple:
     """The members of ``rows_layout`` that count."""
     rows = rows_of(walk, params)
-    if rows is None or walk["run"] != walk["row_pieces"]:
+    packs = walk["style"]["packing"] == Packing.BYTES_12 if params.sub_byte else False
+    if rows is None or walk["run"] != walk["row_pieces"] or (walk["store"] and packs):
         return (0,)
     lanes = range(params.lanes)
     in_line = [rows.fit(params.lanes, lane) for lane in lanes]
@@ -22,13 +24,22 @@ def ref(walk: dict, params: TmaParams) -> tuple:
     return 1 << rows.loop, rows.row_step, rows.smem_step, rows.fill, in_line, in_beat
 
 
-@pytest.mark.parametrize("line_bytes", [32, 64, 128])
-def test_finds_rows_of_a_walk(line_bytes: int) -> None:
-    params = TmaParams(line_bytes=line_bytes)
-    rng = random.Random(line_bytes)
-    walks = [random_walk(rng, params) for _ in range(300)]
+@pytest.mark.parametrize(
+    "params",
+    [TmaParams(line_bytes=32), TmaParams(line_bytes=64), TmaParams(), PRESETS["sm_100a"]],
+    ids=["32", "64", "128", "sm_100a"],
+)
+def test_finds_rows_of_a_walk(params: TmaParams) -> None:
+    """Of loads and of stores, some of them of packed types."""
+    rng = random.Random(params.line_bytes)
+    walks = [random_walk(rng, params) | {"store": rng.random() < 0.4} for _ in range(400)]
+    if params.sub_byte:
+        for walk in walks:
+            walk["style"] = {"packing": rng.choice(tuple(Packing))}
     jobs = [{"slot": n, "last": n & 1, "walk": walk} for n, walk in enumerate(walks)]
-    run = run_streams(Paced(RowPreparation(params)), {"i": jobs}, ["o"], seed=line_bytes, stall=0.3)
+    run = run_streams(
+        Paced(RowPreparation(params)), {"i": jobs}, ["o"], seed=params.line_bytes, stall=0.3
+    )
     results = []
     for number, job in enumerate(run.payloads["o"]):
         assert (job.slot, job.last) == (number, number & 1)

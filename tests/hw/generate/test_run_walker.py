@@ -14,7 +14,7 @@ from hw.generate.run_walker import RunWalker
 from hw.layouts.jobs import slot_walk_layout
 from hw.layouts.lines import fill_step_layout, run_layout
 from hw.params import TmaParams
-from tests.hw.generate.walks import random_walk, rows_of, runs_of
+from tests.hw.generate.walks import Rows, random_walk, rows_of, runs_of
 from tests.hw.paced import Paced
 from tests.hw.simulate import Run, run_streams
 from tests.quick import quick
@@ -27,21 +27,23 @@ PARAMS = {
 
 
 class PreparedWalker(wiring.Component):
-    """The walker of loads behind the preparation of rows, where there is one."""
+    """The walker behind the preparation of rows, where there is one."""
 
-    def __init__(self, params: TmaParams) -> None:
+    def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
+        self.store = store
+        fill = {} if store else {"fill": Out(stream.Signature(fill_step_layout(params)))}
         super().__init__(
             {
                 "i": In(stream.Signature(slot_walk_layout(params))),
-                "run": Out(stream.Signature(run_layout(params))),
-                "fill": Out(stream.Signature(fill_step_layout(params))),
+                "run": Out(stream.Signature(run_layout(params, store))),
+                **fill,
             }
         )
 
     def elaborate(self, _platform) -> Module:
         m = Module()
-        m.submodules.walker = walker = RunWalker(self.params)
+        m.submodules.walker = walker = RunWalker(self.params, store=self.store)
         if self.params.gathers_rows:
             m.submodules.preparation = preparation = Paced(RowPreparation(self.params))
             i, walks = preparation.i, preparation.o
@@ -59,7 +61,8 @@ class PreparedWalker(wiring.Component):
                 *(walker.i.p[name].eq(walks.p[name]) for name in walker.i.p.shape().members),
             ]
         connect(m, walker.run, flipped(self.run))
-        connect(m, walker.fill, flipped(self.fill))
+        if not self.store:
+            connect(m, walker.fill, flipped(self.fill))
         return m
 
 
@@ -100,6 +103,18 @@ def gathered(walk: dict, params: TmaParams) -> list[tuple]:
     return runs
 
 
+def gather_of(extra: int, rows: Rows | None) -> tuple:
+    """The fields of a run for rows that share its line; the steps count only if there are any."""
+    return (extra, rows.row_step, rows.smem_step) if extra else (0,)
+
+
+def gather_in(run, params: TmaParams) -> tuple:
+    """The same fields of a run of the walker."""
+    if not params.gathers_rows or not run.gather.extra_rows:
+        return (0,)
+    return run.gather.extra_rows, run.gather.row_step, run.gather.smem_step
+
+
 def ref(jobs: list[dict], params: TmaParams) -> Steps:
     """The steps of walks of loads, by the definition of a walk."""
     steps = Steps()
@@ -113,8 +128,17 @@ def ref(jobs: list[dict], params: TmaParams) -> Steps:
             if run is not None:
                 start, smem, extra = run
                 tail = walk["tail_bytes"], walk["row_pieces"]
-                gather = (extra, rows.row_step, rows.smem_step) if extra else (0,)
-                steps.run.append((slot, walk["prefetch"], start, smem, walk["run"], *tail, gather))
+                steps.run.append(
+                    (
+                        slot,
+                        walk["prefetch"],
+                        start,
+                        smem,
+                        walk["run"],
+                        *tail,
+                        gather_of(extra, rows),
+                    )
+                )
                 more = extra * rows.smem_step if extra else 0
                 inner = rows.fill & ((1 << more) - 1) if extra else 0
                 place = smem, walk["smem_extent"] + more, inner
@@ -132,13 +156,9 @@ def rtl(jobs: list[dict], params: TmaParams, **options) -> tuple[Steps, Run]:
     run = run_streams(PreparedWalker(params), {"i": jobs}, ["run", "fill"], **options)
     steps = Steps()
     for step in run.payloads["run"]:
-        gather: tuple = (0,)
-        if params.gathers_rows and step.gather.extra_rows:
-            gather = step.gather.extra_rows, step.gather.row_step, step.gather.smem_step
+        place = step.start, step.smem, step.pieces
         tail = step.tail_bytes, step.row_pieces
-        steps.run.append(
-            (step.slot, step.prefetch, step.start, step.smem, step.pieces, *tail, gather)
-        )
+        steps.run.append((step.slot, step.prefetch, *place, *tail, gather_in(step, params)))
     for step in run.payloads["fill"]:
         place: tuple = ()
         if step.has_run:
@@ -161,21 +181,38 @@ def test_steps_through_walks_of_loads(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", quick(range(2), 1))
-def test_steps_through_walks_of_stores(seed: int) -> None:
+@pytest.mark.parametrize("name", PARAMS)
+def test_steps_through_walks_of_stores(name: str, seed: int) -> None:
     """A walk without runs is a run without pieces if it ends its request, and nothing otherwise."""
-    params = TmaParams(line_bytes=64)
+    params = PARAMS[name]
     jobs = random_jobs(random.Random(seed), params, 40)
+    for job in jobs:
+        job["walk"]["store"] = 1
     wanted = []
     for job in jobs:
         walk = job["walk"]
-        runs = [(start, smem, walk["run"]) for start, smem, _ in runs_of(walk)]
-        if not walk["has_data"]:
-            runs = [(walk["start"], walk["smem_start"], 0)] if job["last"] else []
+        rows = rows_of(walk, params)
+        runs = [
+            (start, smem, walk["run"], gather_of(extra, rows))
+            for start, smem, extra in gathered(walk, params)
+        ]
+        if not walk["has_data"]:  # rows of no pieces
+            runs = [(walk["start"], walk["smem_start"], 0, None)] if job["last"] else []
         for number, run in enumerate(runs):
             wanted.append((job["slot"], *run, number == len(runs) - 1 and job["last"]))
-    walker = RunWalker(params, store=True)
+    walker = PreparedWalker(params, store=True)
     run = run_streams(walker, {"i": jobs}, ["run"], seed=seed, stall=0.3)
-    got = [(run.slot, run.start, run.smem, run.pieces, run.last) for run in run.payloads["run"]]
+    got = [
+        (
+            run.slot,
+            run.start,
+            run.smem,
+            run.pieces,
+            gather_in(run, params) if run.pieces else None,
+            run.last,
+        )
+        for run in run.payloads["run"]
+    ]
     assert got == wanted
 
 

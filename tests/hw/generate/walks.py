@@ -17,6 +17,7 @@ class Rows:
     smem_step: int
     fill: int
     """Pieces between rows that are fill, by their distance from a row's first piece."""
+    store: bool
 
     def fit(self, lanes: int, lane: int) -> int:
         """Return the number of further rows in the line of a row that begins at ``lane``."""
@@ -24,6 +25,9 @@ class Rows:
 
     def fit_in_smem(self, lanes: int, lane: int) -> int:
         """Return the number of further rows that fit in shared memory after one at ``lane``."""
+        if self.store:  # two rows, each of them in one beat
+            begins = lane, (lane + self.smem_step) % lanes
+            return int(self.smem_step > 0 and max(begins) + self.row <= lanes)
         return _rows_behind(lanes - (lane if self.fill else 0) - self.row, self.smem_step)
 
 
@@ -32,17 +36,21 @@ def _rows_behind(pieces: int, step: int) -> int:
 
 
 def rows_of(walk: dict, params: TmaParams) -> Rows | None:
-    """The short rows of a walk, or None: steps of its innermost loop that repeats, if short."""
+    """The short rows of a walk, or None: steps of its innermost loop that repeats, if short.
+
+    Those of a store must not overlap.
+    """
     row = walk["row_pieces"]
+    store = walk.get("store", 0)
     for number, loop in enumerate(walk["loops"]):
         if loop["last"]:
             steps = loop["global_step"], loop["smem_step"]
-            if max(steps) > 7:
+            if max(steps) > 7 or (store and steps[0] < row):
                 return None
             between = [i for i in range(params.lanes) if steps[1] and row and i % steps[1] >= row]
             is_fill = any(walk["row_mask"] >> i & 1 for i in between)
             fill = sum(1 << i for i in between) if is_fill else 0
-            return Rows(number, row, *steps, fill)
+            return Rows(number, row, *steps, fill, store)
     return None
 
 

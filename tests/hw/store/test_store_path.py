@@ -71,11 +71,15 @@ class Line:
     short_rows: bool = False
     last: bool = False
     slot: int = 0
+    second: int = 0
+    """Those of ``valid`` that are the second row, whose lane 0 is at ``second_origin``."""
+    second_origin: int = 0
 
     def sources(self) -> dict[int, int]:
         """Return, for each lane, the piece of shared memory before the swizzle."""
+        origins = self.origin, self.second_origin
         lanes = (lane for lane in range(self.valid.bit_length()) if self.valid >> lane & 1)
-        return {lane: (self.origin + lane) % PIECES for lane in lanes}
+        return {lane: (origins[self.second >> lane & 1] + lane) % PIECES for lane in lanes}
 
     def reads(self) -> list[int]:
         """Return the pieces of shared memory that the line needs."""
@@ -110,6 +114,9 @@ class Line:
             writing["reduction"] = of
         if params.cp_mask:
             writing["byte_mask"] = self.number % 65521
+        rows = {}
+        if params.gathers_rows:
+            rows = {"second": self.second, "second_origin": self.second_origin}
         return {
             "last": self.last,
             "write_mode": writing,
@@ -119,6 +126,7 @@ class Line:
             "line": self.number,
             "origin": self.origin,
             "valid": self.valid,
+            **rows,
         }
 
 
@@ -240,6 +248,18 @@ def random_lines(
             start = rng.choice((0, 4)) if short_rows else 0
             smem = smem // BLOCK * BLOCK + start + begin
             valid &= (1 << first + row - begin) - 1
+        second = second_smem = 0
+        if params.gathers_rows and not packs and rng.random() < 0.4:
+            # Two rows, each of them in a beat of its own or in the same one.
+            row = rng.randint(1, lanes // 2)
+            first = rng.randint(0, lanes - 2 * row)
+            begin = rng.randint(first + row, lanes - row)
+            smem, second_smem = (
+                rng.randrange(PIECES // lanes) * lanes + rng.randint(0, lanes - row) for _ in "12"
+            )
+            second = (1 << row) - 1 << begin
+            valid = (1 << row) - 1 << first | second
+            second_smem -= begin
         of_sixes = (*OF_SIXES, Swizzle.SWIZZLE_64B) if short_rows else OF_SIXES
         swizzle = rng.choice(of_sixes if packs else swizzles)
         lines.append(
@@ -252,6 +272,8 @@ def random_lines(
                 short_rows=short_rows,
                 last=last,
                 slot=rng.randrange(params.requests_in_flight),
+                second=second,
+                second_origin=second_smem % PIECES,
             )
         )
     lines[-1] = replace(lines[-1], last=True)
