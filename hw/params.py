@@ -102,7 +102,7 @@ class TmaParams:
         Stores that memory combines with its old contents; needs ``stores``.
     short_rows : bool
         Rows of a few pieces that share a line are read with one request for the line, also where
-        they are not contiguous. Without effect on lines of 16 bytes.
+        they are not contiguous, and written two by two. Without effect on lines of 16 bytes.
     im2col : bool
         im2col maps and access modes.
     bulk : bool
@@ -449,7 +449,7 @@ class TmaParams:
 
     @cached_property
     def gathers_rows(self) -> bool:
-        """True if all short rows that share a line are read with one request for the line."""
+        """True if short rows that share a line are read with one request, and written in pairs."""
         return self.lanes > 1 and self.short_rows
 
     @cached_property

@@ -48,7 +48,7 @@ class CutterSpec(Elaboratable):
       piece of each row.
     - Gathered rows are one line, with the pieces of these rows and no others. A load's ``source``
       is the lane of each piece, and its place is that in shared memory behind the first row's
-      start; a store's ``place`` is this place for each lane.
+      start. Of a store they are two, and ``second_origin`` is the place of lane 0 of the second.
     - The line marked ``last`` is the last one of its run, if that is marked. A store's run of no
       pieces is one line of no pieces.
     """
@@ -138,7 +138,9 @@ class CutterSpec(Elaboratable):
 
         # The run, and what is not cut of it.
         rest = here.view("run", layout)
-        gathers = run.gather.extra_rows != 0 if self.gathers else Const(0, 1)
+        gathers = Const(0, 1)
+        if self.gathers and not self.store:
+            gathers = run.gather.extra_rows != 0
         origin = run.smem + done - Mux(gathers, 0, first_lane)
         with m.If(has_run):
             m.d.comb += [
@@ -207,10 +209,16 @@ class CutterSpec(Elaboratable):
             gather.extra_rows * step + run.pieces for step in (gather.row_step, gather.smem_step)
         ]
         fits = Cat(
-            gather.row_step >= run.pieces if self.store else run.row_pieces == run.pieces,
-            gather.smem_step >= run.pieces,
             run.start[: p.lane_bits] + extents[0] <= p.lanes,
-            extents[1] <= p.lanes,
+            *(
+                (gather.extra_rows == 1, gather.row_step >= run.pieces)
+                if self.store
+                else (
+                    run.row_pieces == run.pieces,
+                    gather.smem_step >= run.pieces,
+                    extents[1] <= p.lanes,
+                )
+            ),
         )
         fits = (gather.extra_rows == 0) | fits.all()
         return fits | ~has_pieces if self.store else fits & has_pieces
@@ -224,9 +232,8 @@ class CutterSpec(Elaboratable):
             has_piece = (lane >= first_lane) & (lane < first_lane + count)
             m.d.comb += Assert(use.valid[lane] == has_piece)
             if self.store:
-                m.d.comb += Assert(use.wanted[lane] == has_piece)
                 if self.gathers:
-                    m.d.comb += Assert(use.place[lane] == lane)
+                    m.d.comb += Assert(use.second == 0)
                 continue
             piece = Signal(10, name=f"piece_{lane}")
             ends = Mux(
@@ -249,17 +256,20 @@ class CutterSpec(Elaboratable):
         lane = (first_lane + row * run.gather.row_step + piece)[: p.lane_bits]
         count = (run.gather.extra_rows + 1) * run.pieces
         is_piece = (row <= run.gather.extra_rows) & (piece < run.pieces)
-        m.d.comb += [Assert(sum(use.valid) == count), Assert(use.origin == run.smem)]
+        m.d.comb += Assert(sum(use.valid) == count)
         if self.store:
-            m.d.comb += Assert(sum(use.wanted) == count)
+            first, second = (
+                (origin + lane)[: p.smem_piece_bits] for origin in (use.origin, use.second_origin)
+            )
+            at = run.smem + row * run.gather.smem_step + piece
             with m.If(is_piece):
                 m.d.comb += [
                     Assert(use.valid.bit_select(lane, 1)),
-                    Assert(use.wanted.bit_select(place, 1)),
-                    Assert(use.place.as_value().word_select(lane, p.lane_bits) == place),
+                    Assert(use.second.bit_select(lane, 1) == (row == 1)),
+                    Assert(Mux(row == 1, second, first) == at[: p.smem_piece_bits]),
                 ]
             return
-        m.d.comb += Assert((use.tail & ~use.valid) == 0)
+        m.d.comb += [Assert((use.tail & ~use.valid) == 0), Assert(use.origin == run.smem)]
         with m.If(is_piece):
             m.d.comb += [
                 Assert(use.valid.bit_select(place, 1)),
@@ -287,8 +297,7 @@ def _gathers_contiguous_rows(cutter: LineCutter, inner: Inside) -> None:
     with inner.module.If(run.gather.extra_rows != 0):
         if cutter.store:
             line = inner.view("line", store_line_layout(cutter.params))
-            places = enumerate(line.place)
-            inner.module.d.comb += [place.eq(lane - inner.first_lane) for lane, place in places]
+            inner.module.d.comb += line.second_origin.eq(line.origin)
         else:
             line = inner.view("line", line_request_layout(cutter.params))
             sources = enumerate(line.use.source)

@@ -188,7 +188,8 @@ class LinesSpec(Elaboratable):
     - The line that is offered has the address of these pieces, and is valid at their lanes and
       nowhere else. Its ``origin`` is where its lane 0 goes.
     - A line of gathered rows is that of the first row. Each piece of each of its rows is at its
-      place behind the first one, and belongs to its own lane of this line.
+      place behind the first one, and belongs to its own lane of this line. Of a store they are two,
+      and ``second_origin`` is where lane 0 of the second one is.
     """
 
     def __init__(self, *, store: bool) -> None:
@@ -249,7 +250,7 @@ class LinesSpec(Elaboratable):
 
         stored = here.view("run", layout)
         gathers = run.gather.extra_rows != 0
-        begins = smem - Mux(gathers, 0, lane)
+        begins = smem - (lane if self.store else Mux(gathers, 0, lane))
         m.d.comb += [
             Assert(here.busy == has_run),
             Assert(dut.o.valid == has_line),
@@ -288,34 +289,41 @@ class LinesSpec(Elaboratable):
                     has_piece = (at >= lane) & (at < lane + count)
                     m.d.comb += Assert(use.valid[at] == has_piece)
                     if self.store:
-                        m.d.comb += [
-                            Assert(use.wanted[at] == has_piece),
-                            Assert(use.place[at] == at),
-                        ]
+                        m.d.comb += Assert(use.second[at] == 0)
         row, piece = AnyConst(p.lane_bits), AnyConst(p.lane_bits)
         place = Signal(2 * p.lane_bits + 1)
         m.d.comb += place.eq(row * run.gather.smem_step + piece)
         source = lane + row * run.gather.row_step + piece
+        is_piece = (row <= run.gather.extra_rows) & (piece < run.pieces)
         with m.If(has_line & gathers):
             m.d.comb += [
                 Assert(start == run.start),
-                Assert(use.origin == run.smem),
                 Assert(sum(use.valid) == (run.gather.extra_rows + 1) * run.pieces),
             ]
             if self.store:
-                m.d.comb += Assert(sum(use.wanted) == sum(use.valid))
-                read, written, belongs, other = use.wanted, use.valid, use.place, place
                 at = source[: p.lane_bits]
-            else:
-                read, written, belongs, other = use.valid, use.valid, use.source, source
-                at = place[: p.lane_bits]
-            with m.If((row <= run.gather.extra_rows) & (piece < run.pieces)):
+                origins = [
+                    (origin + at)[: p.smem_piece_bits] for origin in (use.origin, use.second_origin)
+                ]
+                with m.If(is_piece):
+                    m.d.comb += [
+                        Assert(source < p.lanes),
+                        Assert(use.valid.bit_select(at, 1)),
+                        Assert(use.second.bit_select(at, 1) == (row == 1)),
+                        Assert(
+                            Mux(row == 1, origins[1], origins[0])
+                            == (run.smem + place)[: p.smem_piece_bits]
+                        ),
+                    ]
+                return
+            m.d.comb += Assert(use.origin == run.smem)
+            at = place[: p.lane_bits]
+            with m.If(is_piece):
                 m.d.comb += [
-                    Assert(read.bit_select(place[: p.lane_bits], 1)),
-                    Assert(written.bit_select(at, 1)),
+                    Assert(use.valid.bit_select(at, 1)),
                     Assert(place < p.lanes),
                     Assert(source < p.lanes),
-                    Assert(belongs.as_value().word_select(at, p.lane_bits) == other),
+                    Assert(use.source.as_value().word_select(at, p.lane_bits) == source),
                 ]
 
     def _contract(self, run) -> Value:
@@ -326,10 +334,16 @@ class LinesSpec(Elaboratable):
             gather.extra_rows * step + run.pieces for step in (gather.row_step, gather.smem_step)
         ]
         fits = Cat(
-            gather.row_step >= run.pieces if self.store else run.row_pieces == run.pieces,
-            gather.smem_step >= run.pieces,
             run.start[: p.lane_bits] + extents[0] <= p.lanes,
-            extents[1] <= p.lanes,
+            *(
+                (gather.extra_rows == 1, gather.row_step >= run.pieces)
+                if self.store
+                else (
+                    run.row_pieces == run.pieces,
+                    gather.smem_step >= run.pieces,
+                    extents[1] <= p.lanes,
+                )
+            ),
         )
         fits = (gather.extra_rows == 0) | fits.all()
         return fits | ~has_pieces if self.store else fits & has_pieces

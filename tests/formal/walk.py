@@ -47,11 +47,11 @@ class PreparationSpec(Elaboratable):
 
     - The rows are the steps of the innermost loop that has several, if they are whole runs, less
       than 8 pieces apart in both memories; otherwise there are none. Rows of a store that overlap
-      are none, either.
+      are none, either; two of them fit if each is in a beat.
     - ``rows_in_line`` is the number of rows that end in the line behind a row that begins in a
       lane: not one more fits. So is ``rows_in_beat``: from the row's first piece on, or if there is
       fill between rows, in the beat.
-    - ``fill`` has the pieces between rows, if some of them are fill. A store has no fill.
+    - ``fill`` has the pieces between rows, if some of them are fill.
     """
 
     def elaborate(self, _platform) -> Module:
@@ -92,19 +92,24 @@ class PreparationSpec(Elaboratable):
         has_fill, is_between = Signal(), Signal(lanes)
         for number in range(lanes):
             m.d.comb += is_between[number].eq((number % steps[1]) >= walk.row_pieces)
-        is_fill = (is_between & walk.row_mask[:lanes]).any()
-        m.d.comb += has_fill.eq(is_fill & (steps[1] != 0) & ~walk.store)
+        m.d.comb += has_fill.eq((is_between & walk.row_mask[:lanes]).any() & (steps[1] != 0))
         with m.If(valid & expected.any() & (walk.row_pieces != 0)):
             m.d.comb += [Assert(rows.row_step == steps[0]), Assert(rows.smem_step == steps[1])]
-            for name, step, first in (
-                ("rows_in_line", steps[0], lane),
-                ("rows_in_beat", steps[1], Mux(has_fill, lane, 0)),
+            for name, step, first, counts in (
+                ("rows_in_line", steps[0], lane, Const(1, 1)),
+                ("rows_in_beat", steps[1], Mux(has_fill, lane, 0), ~walk.store),
             ):
                 count = rows[name][lane]
                 end = first + count * step + walk.row_pieces
-                m.d.comb += Assert((count == 0) | (end <= lanes))
-                with m.If(step != 0):
+                m.d.comb += Assert(~counts | (count == 0) | (end <= lanes))
+                with m.If(counts & (step != 0)):
                     m.d.comb += Assert(end + step > lanes)
+            in_beats = [
+                begin[: p.lane_bits] + walk.row_pieces <= lanes for begin in (lane, lane + steps[1])
+            ]
+            with m.If(walk.store):
+                is_pair = (steps[1] != 0) & Cat(in_beats).all()
+                m.d.comb += Assert(rows.rows_in_beat[lane] == is_pair)
             m.d.comb += Assert(
                 rows.fill.bit_select(piece, 1) == (has_fill & is_between.bit_select(piece, 1))
             )
