@@ -30,7 +30,7 @@ def ref(walk: dict, params: TmaParams) -> tuple:
     ids=["32", "64", "128", "sm_100a"],
 )
 def test_finds_rows_of_a_walk(params: TmaParams) -> None:
-    """Of loads and of stores, some of them of packed types."""
+    """Walks of loads and of stores, some of them of packed types."""
     rng = random.Random(params.line_bytes)
     walks = [random_walk(rng, params) | {"store": rng.random() < 0.4} for _ in range(400)]
     if params.sub_byte:
