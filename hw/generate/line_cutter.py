@@ -38,7 +38,6 @@ class LineCutter(wiring.Component):
     def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
         self.store = store
-        self._gathers = params.gathers_rows
         line = store_line_layout(params) if store else line_request_layout(params)
         super().__init__(
             {"i": In(stream.Signature(run_layout(params, store))), "o": Out(stream.Signature(line))}
@@ -87,10 +86,10 @@ class LineCutter(wiring.Component):
             ]
             last_piece = Cat(lane + 1 == end_lane for lane in range(p.lanes))
             self._mark_tails(m, run, use, last_line, last_piece, advance)
-        if self._gathers and self.store:
+        if self.params.gathers_rows and self.store:
             m.d.comb += self._gather_stored(run, line, first_lane)
             m.d.comb += use.valid.eq(Cat(pieces) | line.second)
-        elif self._gathers:
+        elif self.params.gathers_rows:
             self._gather_loaded(m, run, use, first_lane)
         if marks_field(p):
             self._mark(m, run.marks, line.marks, last_line, advance)
@@ -99,7 +98,7 @@ class LineCutter(wiring.Component):
             m.d.sync += [line_valid.eq(busy), line_q.eq(line)]
         start_lane = self.i.p.start[: p.lane_bits]
         gathers = Const(0, 1)
-        if self._gathers and not self.store:  # numbered by shared memory
+        if self.params.gathers_rows and not self.store:  # numbered by shared memory
             gathers = self.i.p.gather.extra_rows != 0
         lines_behind = end_piece[p.lane_bits :]  # and the pieces of a line that is not full
         with m.If(self.i.ready):

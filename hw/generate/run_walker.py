@@ -99,7 +99,6 @@ class RunWalker(wiring.Component):
     def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
         self.store = store
-        self._gathers = params.gathers_rows
         ports = {
             "i": In(stream.Signature(prepared_walk_layout(params))),
             "run": Out(stream.Signature(run_layout(params, store))),
@@ -139,7 +138,7 @@ class RunWalker(wiring.Component):
             self._take_walk(m, state, job, loops, gathered)
         with m.Elif(fire):
             m.d.sync += gathered.room.eq(next_room)
-            if self._gathers:
+            if self.params.gathers_rows:
                 self._step_rows(m, job, step_level, gathered)
             with m.If(last_step):
                 m.d.sync += state.eq(WalkState.IDLE)
@@ -191,7 +190,7 @@ class RunWalker(wiring.Component):
 
     def _is_row(self, job, level: int) -> Value:
         """Return whether the steps of a loop are rows that may be gathered."""
-        return job.rows.loop[level] if self._gathers else Const(0, 1)
+        return job.rows.loop[level] if self.params.gathers_rows else Const(0, 1)
 
     def _gather(self, m: Module, job) -> Gathered:
         """Find how many rows are emitted with the current one."""
@@ -206,7 +205,7 @@ class RunWalker(wiring.Component):
             Signal(row_count, name="rows_left", reset_less=True),
             Signal(row_count, name="rows_last", reset_less=True),
         )
-        if self._gathers:
+        if self.params.gathers_rows:
             left = gathered.left
             with m.If(job.rows.loop.any()):
                 m.d.comb += [
@@ -265,7 +264,7 @@ class RunWalker(wiring.Component):
             for level, place in enumerate(places):
                 with m.Case(level):
                     m.d.comb += chosen.eq(place)
-        if self._gathers:
+        if self.params.gathers_rows:
             rows = job.rows
             row = (
                 any_of((rows.loop[level], each.start) for level, each in enumerate(loops)),
@@ -278,7 +277,7 @@ class RunWalker(wiring.Component):
             row_place = self._place(m, "row", job, row, leaps)
             with m.If(self._steps_rows(job, step_level)):
                 m.d.comb += chosen.eq(row_place)
-        return chosen.start, chosen.smem, chosen.room if self._gathers else Const(0)
+        return chosen.start, chosen.smem, chosen.room if self.params.gathers_rows else Const(0)
 
     def _steps_rows(self, job, step_level: Value) -> Value:
         """Return whether the loop that steps is that of the rows that may be gathered."""
@@ -289,13 +288,13 @@ class RunWalker(wiring.Component):
     def _place(self, m: Module, name: str, job, start: Sequence, steps: Sequence) -> data.View:
         """Return the place behind steps from ``start`` in both memories, and the room there."""
         p = self.params
-        room = {"room": p.lane_bits} if self._gathers else {}
+        room = {"room": p.lane_bits} if self.params.gathers_rows else {}
         layout = data.StructLayout(
             {**room, "smem": p.smem_piece_bits, "start": p.piece_address_bits}
         )
         place = Signal(layout, name=f"place_{name}")
         m.d.comb += [place.start.eq(start[0] + steps[0]), place.smem.eq(start[1] + steps[1])]
-        if self._gathers:
+        if self.params.gathers_rows:
             room = self._room(m, f"room_{name}", job.rows, place.start, place.smem)
             m.d.comb += place.room.eq(room)
         return place
@@ -324,7 +323,7 @@ class RunWalker(wiring.Component):
         ]
         if marks_field(p):
             self._mark(m, run.marks, job, on_runs, fire, last_step)
-        if self._gathers:
+        if self.params.gathers_rows:
             m.d.comb += [
                 run.gather.extra_rows.eq(gathered.extra_rows),
                 run.gather.row_step.eq(job.rows.row_step),
@@ -345,7 +344,7 @@ class RunWalker(wiring.Component):
         can_fire = runs.ready & (walk.prefetch | steps.i.ready)
         m.d.comb += fire.eq((state != WalkState.IDLE) & can_fire)
         self._emit_fill_step(m, steps.i, state, job, fire, last_step, place.smem, extra_pieces)
-        if self._gathers:
+        if self.params.gathers_rows:
             rows = job.rows
             rows_mask = Cat(piece < extra_pieces for piece in range(p.lanes))
             pieces = (
@@ -412,7 +411,7 @@ class RunWalker(wiring.Component):
     def _take_walk(self, m: Module, state, job, loops, gathered: Gathered) -> None:
         """Take the next walk, if one is offered; called in the condition that ``i`` is ready."""
         new_walk = self.i.p.walk
-        if self._gathers:
+        if self.params.gathers_rows:
             place = new_walk.start, new_walk.smem_start
             rows = self.i.p.rows
             m.d.sync += gathered.room.eq(self._room(m, "first_room", rows, *place))

@@ -37,6 +37,22 @@ class NarrowParams(TmaParams):
     run_bits = 5
 
 
+def rows_fit(params: TmaParams, run, *, store: bool) -> Value:
+    """Return whether the rows that a run gathers share a line, as the row preparation leaves it."""
+    gather = run.gather
+    in_line = run.start[: params.lane_bits] + gather.extra_rows * gather.row_step + run.pieces
+    in_smem = gather.extra_rows * gather.smem_step + run.pieces
+    if store:
+        fits = [gather.extra_rows == 1, gather.row_step >= run.pieces]
+    else:
+        fits = [
+            run.row_pieces == run.pieces,
+            gather.smem_step >= run.pieces,
+            in_smem <= params.lanes,
+        ]
+    return (gather.extra_rows == 0) | Cat(in_line <= params.lanes, *fits).all()
+
+
 class CutterSpec(Elaboratable):
     """The lines of each run, one a clock, without a clock lost between runs.
 
@@ -204,23 +220,7 @@ class CutterSpec(Elaboratable):
         has_pieces = run.pieces != 0
         if not self.gathers:
             return Const(1, 1) if self.store else has_pieces
-        gather = run.gather
-        extents = [
-            gather.extra_rows * step + run.pieces for step in (gather.row_step, gather.smem_step)
-        ]
-        fits = Cat(
-            run.start[: p.lane_bits] + extents[0] <= p.lanes,
-            *(
-                (gather.extra_rows == 1, gather.row_step >= run.pieces)
-                if self.store
-                else (
-                    run.row_pieces == run.pieces,
-                    gather.smem_step >= run.pieces,
-                    extents[1] <= p.lanes,
-                )
-            ),
-        )
-        fits = (gather.extra_rows == 0) | fits.all()
+        fits = rows_fit(p, run, store=self.store)
         return fits | ~has_pieces if self.store else fits & has_pieces
 
     def _follow_one_row(self, m: Module, run, use, line) -> None:

@@ -27,6 +27,7 @@ from hw.generate.run_walker import RunWalker, WalkState
 from hw.layouts.jobs import prepared_walk_layout
 from hw.layouts.lines import run_layout
 from hw.params import DIMS, TmaParams
+from tests.formal.cutter import rows_fit
 from tests.formal.inside import Inside, inside
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
@@ -328,24 +329,8 @@ class LinesSpec(Elaboratable):
 
     def _contract(self, run) -> Value:
         """Return what the run walker and the row preparation leave of runs."""
-        p, gather = self.params, run.gather
         has_pieces = run.pieces != 0
-        extents = [
-            gather.extra_rows * step + run.pieces for step in (gather.row_step, gather.smem_step)
-        ]
-        fits = Cat(
-            run.start[: p.lane_bits] + extents[0] <= p.lanes,
-            *(
-                (gather.extra_rows == 1, gather.row_step >= run.pieces)
-                if self.store
-                else (
-                    run.row_pieces == run.pieces,
-                    gather.smem_step >= run.pieces,
-                    extents[1] <= p.lanes,
-                )
-            ),
-        )
-        fits = (gather.extra_rows == 0) | fits.all()
+        fits = rows_fit(self.params, run, store=self.store)
         return fits | ~has_pieces if self.store else fits & has_pieces
 
 
