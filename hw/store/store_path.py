@@ -168,23 +168,21 @@ class StorePath(wiring.Component):
             ]
         has_rows = Signal()  # two of them: a part each
         rows, origins = [line.valid] * PARTS, [line.origin] * PARTS
-        first_start = line.origin[: p.lane_bits]
-        second = Cat(first_start > p.lanes - 1 - lane for lane in range(p.lanes))
         if p.gathers_rows:
             m.d.comb += has_rows.eq(line.second.any())
             rows = [line.valid & ~line.second, Mux(has_rows, line.second, line.valid)]
             origins[1] = Mux(has_rows, line.second_origin, line.origin)
-            second = Mux(has_rows, line.second, second)
-        m.d.comb += entry.second.eq(second)
         # All pieces of a row are in the beat of its lane 0, or all in the next.
         in_one = has_rows | packs
+        in_next = []  # of each part, the pieces of a line that are in the beat after its start
         for part in range(PARTS):
             start, beat = Signal.like(entry.start[part]), Signal(p.smem_beat_bits)
             m.d.comb += Cat(start, beat).eq(origins[part])
-            pieces = rotate(m, list(rows[part]), start, f"piece_{part}")
-            in_next = [piece & (lane < start) for lane, piece in enumerate(pieces)]
+            in_next.append(Cat(start > p.lanes - 1 - piece for piece in range(p.lanes)))
+            row_in_next = (rows[part] & in_next[part]).any()
             part_beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
-            m.d.comb += part_beat.eq(beat + Mux(in_one, Cat(in_next).any(), part))
+            m.d.comb += part_beat.eq(beat + Mux(in_one, row_in_next, part))
+            pieces = rotate(m, list(rows[part]), start, f"piece_{part}")
             bits = swizzle_bits(m, p, line.style, part_beat, f"swizzle_{part}")
             part_pieces = [
                 piece & (in_one | ((lane < start) == part)) for lane, piece in enumerate(pieces)
@@ -204,6 +202,8 @@ class StorePath(wiring.Component):
                     queue.i.p.ticket.eq(ticket),
                     queue.i.p.beat.eq(part_beat ^ bits[p.lane_bits :]),
                 ]
+        second = Mux(has_rows, line.second, in_next[0]) if p.gathers_rows else in_next[0]
+        m.d.comb += entry.second.eq(second)
         with m.If(push):
             m.d.sync += ticket.eq(ticket + 1)
         return requests
