@@ -168,31 +168,33 @@ class StorePath(wiring.Component):
             ]
         has_rows = Signal()  # two of them: a part each
         rows, origins = [line.valid] * PARTS, [line.origin] * PARTS
+        # For each part, the pieces that lie in the beat behind that of piece 0.
+        in_next = [
+            Cat(start > p.lanes - 1 - piece for piece in range(p.lanes)) for start in entry.start
+        ]
+        second = in_next[0]
         if p.gathers_rows:
             m.d.comb += has_rows.eq(line.second.any())
             rows = [line.valid & ~line.second, Mux(has_rows, line.second, line.valid)]
             origins[1] = Mux(has_rows, line.second_origin, line.origin)
-        # All pieces of a row are in the beat of its lane 0, or all in the next.
+            second = Mux(has_rows, line.second, second)
+        m.d.comb += entry.second.eq(second)
+        # All pieces of a row are in the beat of piece 0, or all in the next.
         in_one = has_rows | packs
-        in_next = []  # of each part, the pieces of a line that are in the beat after its start
-        for part in range(PARTS):
-            start, beat = Signal.like(entry.start[part]), Signal(p.smem_beat_bits)
+        for part, (start, is_next) in enumerate(zip(entry.start, in_next, strict=True)):
+            beat = Signal(p.smem_beat_bits, name=f"first_beat_{part}")
             m.d.comb += Cat(start, beat).eq(origins[part])
-            in_next.append(Cat(start > p.lanes - 1 - piece for piece in range(p.lanes)))
-            row_in_next = (rows[part] & in_next[part]).any()
             part_beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
-            m.d.comb += part_beat.eq(beat + Mux(in_one, row_in_next, part))
-            pieces = rotate(m, list(rows[part]), start, f"piece_{part}")
+            m.d.comb += part_beat.eq(beat + Mux(in_one, (rows[part] & is_next).any(), part))
             bits = swizzle_bits(m, p, line.style, part_beat, f"swizzle_{part}")
-            part_pieces = [
-                piece & (in_one | ((lane < start) == part)) for lane, piece in enumerate(pieces)
-            ]
+            own = is_next if part else ~is_next
+            own_pieces = rows[part] & (in_one.replicate(p.lanes) | own)
+            part_pieces = rotate(m, list(own_pieces), start, f"piece_{part}")
             if p.sub_byte:
                 whole = line.valid.any() if part == 0 else 0
                 part_pieces = [Mux(packs, whole, piece) for piece in part_pieces]
             wanted = exchange(m, part_pieces, bits[: p.lane_bits], f"wanted_{part}")
             m.d.comb += [
-                entry.start[part].eq(start),
                 entry.swizzle[part].eq(bits),
                 entry.wanted[part].eq(Cat(wanted)),
             ]
@@ -202,8 +204,6 @@ class StorePath(wiring.Component):
                     queue.i.p.ticket.eq(ticket),
                     queue.i.p.beat.eq(part_beat ^ bits[p.lane_bits :]),
                 ]
-        second = Mux(has_rows, line.second, in_next[0]) if p.gathers_rows else in_next[0]
-        m.d.comb += entry.second.eq(second)
         with m.If(push):
             m.d.sync += ticket.eq(ticket + 1)
         return requests
