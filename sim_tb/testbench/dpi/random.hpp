@@ -8,7 +8,8 @@ namespace testbench {
 // SplitMix64 (Steele, Lea, Flood 2014): one addition and two multiplications for each number.
 class Random {
   public:
-    explicit Random(uint64_t seed = 0) : state_(seed) {}
+    Random() = default;
+    explicit Random(uint64_t seed) : state_(seed) {}
 
     uint64_t next() {
         uint64_t z = state_ += 0x9e3779b97f4a7c15;
@@ -26,7 +27,7 @@ class Random {
     bool chance(uint64_t threshold) { return (next() >> 32) < threshold; }
 
   private:
-    uint64_t state_;
+    uint64_t state_ = 0;
 };
 
 // Return the argument of Random::chance for a probability.
