@@ -355,7 +355,8 @@ class Requests:
         Raises
         ------
         ValueError
-            If the request has an operand with an effect that the unit does not have.
+            If the request has an operand with an effect that the unit does not have, or a mask of
+            CTAs with more bits than the operand of the unit.
         """
         for name, feature in _FEATURES.items():
             value = getattr(request, name, None)
@@ -530,7 +531,16 @@ class Requests:
     def _ctas(
         self, cta_mask: int | None, dst_cta: int | None, mbarrier_cta: int | None
     ) -> dict[str, Any]:
-        """Return the fields that name CTAs, with the defaults of ``golden.Load``."""
+        """Return the fields that name CTAs, with the defaults of ``golden.Load``.
+
+        Raises
+        ------
+        ValueError
+            If the mask has more bits than the operand of the unit.
+        """
+        bits = 32 if self._parameters["multicast_32b"] else 16
+        if (cta_mask or 0) >> bits:
+            raise ValueError(f"cta_mask = {cta_mask:#x}: must have {bits} bits")
         if dst_cta is None:
             dst_cta = self._sm
         if mbarrier_cta is None:

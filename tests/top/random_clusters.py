@@ -138,7 +138,8 @@ class Round:
         mask = int(self.rng.integers(1, 1 << self.ctas))
         if self.rng.random() < 0.05:
             bits = 32 if is_wide else 16
-            mask = pick(self.rng, 0, 1 << self.ctas, mask | 1 << (bits - 1))
+            beyond = [1 << self.ctas] if self.ctas < bits else []  # else it is no mask of a request
+            mask = pick(self.rng, 0, mask | 1 << (bits - 1), *beyond)
         return Item(replace(self._load(), cta_mask=mask, multicast_32b=is_wide), cta)
 
     def _elsewhere(self, cta: int) -> Item:

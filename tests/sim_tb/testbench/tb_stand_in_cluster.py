@@ -136,6 +136,8 @@ async def operands_for_clusters_arrive(dut):
         error = await env.errors.take_next()
         assert (error.request_id, error.cta) == (number, 1)
         assert fields(error.value, 1, 16, 8, 8, 1) == expected
+    with pytest.raises(ValueError, match="cta_mask = 0x10000: must have 16 bits"):
+        env.requests.submit(replace(load, cta_mask=1 << 16), words)
 
 
 @cocotb.test()
