@@ -79,7 +79,7 @@ class Environment:
         ids = RequestIds(self.interface.parameters["request_id_bits"])
         self._events = Events(self._bridge, shared.ledger)
         self._events.handle(EventKind.FAILURE, self._report_failure)
-        parameters = self.interface.parameters
+        parameters = self.interface.parameters | self.interface.derived
         self.requests = Requests(self._bridge, self._events, ids, sm, enums, parameters)
         self.barriers = Barriers(self._bridge, self._events, self.smem, enums)
         self.remote = RemoteOperations(self._bridge, ids, enums["BarrierOp"])

@@ -98,7 +98,7 @@ class Requests:
     enums : mapping
         The design's ``AccessMode`` and ``Operation``: name to number.
     parameters : mapping
-        The design's parameters: name to number.
+        The design's parameters, and what is derived from them: name to number.
     """
 
     def __init__(
@@ -538,7 +538,7 @@ class Requests:
         ValueError
             If the mask has more bits than the operand of the unit.
         """
-        bits = 32 if self._parameters["multicast_32b"] else 16
+        bits = self._parameters["mask_bits"]
         if (cta_mask or 0) >> bits:
             raise ValueError(f"cta_mask = {cta_mask:#x}: must have {bits} bits")
         if dst_cta is None:

@@ -137,8 +137,8 @@ class Round:
         is_wide = bool(self.parameters["multicast_32b"])
         mask = int(self.rng.integers(1, 1 << self.ctas))
         if self.rng.random() < 0.05:
-            bits = 32 if is_wide else 16
-            beyond = [1 << self.ctas] if self.ctas < bits else []  # else it is no mask of a request
+            bits = self.cluster.sms[0].interface.derived["mask_bits"]
+            beyond = [1 << self.ctas] if self.ctas < bits else []  # no request has a wider mask
             mask = pick(self.rng, 0, mask | 1 << (bits - 1), *beyond)
         return Item(replace(self._load(), cta_mask=mask, multicast_32b=is_wide), cta)
 

@@ -47,7 +47,7 @@ def record(request: TensorRequest) -> RequestRecord:
         "Operation": {operation.name: operation.value for operation in Operation},
     }
     recorder = _Recorder()
-    parameters: defaultdict[str, int] = defaultdict(lambda: 1)
+    parameters: defaultdict[str, int] = defaultdict(lambda: 1, mask_bits=32)
     Requests(recorder, None, recorder, 0, enums, parameters).submit(request)
     return recorder.record
 
