@@ -538,7 +538,9 @@ def test_tokens_of_one_request_in_any_order():
 
 
 def test_a_result_that_waits_holds_up_no_request():
-    """A result stays offered while the groups of other waits complete."""
+    """A result stays offered while the groups of other waits complete, and while a later commit of
+    its thread waits.
+    """
     dut = bulk_groups(SMALL)
 
     async def program(ctx):
@@ -548,7 +550,7 @@ def test_a_result_that_waits_holds_up_no_request():
             await send(ctx, dut.i, wait(0, thread=thread, request_id=thread))
         for _ in range(LONG):
             await ctx.tick()
-        await issue(ctx, dut, *[store(), commit()] * 2)
+        await issue(ctx, dut, *[store(), commit()] * SMALL.bulk_groups)
         for thread in range(1, 4):
             for _ in range(LONG):
                 assert ctx.get(dut.result.valid)
@@ -627,6 +629,34 @@ def test_counters_wrap():
             assert not ctx.get(dut.result.valid)
             await send(ctx, dut.released, group(0))
         assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+@pytest.mark.parametrize("operation", WAITS)
+def test_each_group_counts_with_all_bits(operation):
+    """All groups of a thread, each with as many requests as need the upper bit of its counter."""
+    params = PRESETS["default"]
+    dut = bulk_groups(params)
+    rng = random.Random(1)
+    half = 1 << counters_layout(params).elem_shape - 1
+    behind = 4
+
+    async def program(ctx):
+        ctx.set(dut.o.ready, 1)
+        for index in range(params.bulk_groups):
+            requests = half + rng.randrange(half)
+            ctx.set(dut.i.payload, store())
+            ctx.set(dut.released.payload, group(index))
+            for clock in range(requests + behind - 1):
+                ctx.set(dut.i.valid, clock < requests)
+                ctx.set(dut.released.valid, clock >= behind)
+                await ctx.tick()
+            ctx.set(dut.released.valid, 0)
+            await issue(ctx, dut, commit(), wait(0, operation))
+            assert await clocks_to_result(ctx, dut) == LONG
+            await send(ctx, dut.released, group(index))
+            assert await clocks_to_result(ctx, dut) < LONG
 
     simulate(dut, program)
 

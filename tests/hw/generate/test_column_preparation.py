@@ -76,6 +76,70 @@ def turned(levels: list[dict], level: int) -> tuple[int, list[int]]:
     return address % ADDRESSES, [each % ADDRESSES for each in following]
 
 
+def near_job(rng: random.Random, number: int) -> dict:
+    """A column of few pixels, near the edges of the tensor."""
+    levels = [
+        random_level(rng)
+        | {
+            "position": rng.randint(-1, 3),
+            "restart": rng.randint(-1, 3),
+            "last": rng.randint(1, 4),
+            "limit": rng.randint(2, 4),
+            "stride_less_one": rng.randrange(2),
+        }
+        for _ in range(WHEELS + 1)
+    ]
+    job = random_job(rng, number)
+    return job | {"column": job["column"] | {"pixels": rng.randrange(1, 9), "levels": levels}}
+
+
+def outside_behind(job: dict) -> set[str]:
+    """Why the pixels behind the first walk are all outside the tensor.
+
+    The walk ends with its row. Behind it there is one row at most, which is outside in H, D or N;
+    or all are behind the last image.
+    """
+    column = job["column"]
+    levels, pixels = column["levels"], column["pixels"]
+    first, row = (counts(levels[0], levels[0][name])["to_wrap"] for name in ("position", "restart"))
+    if first > LEAP and not column["dense"]:
+        return set()
+    positions = [level["position"] for level in levels]
+    moves = 1
+    while moves < WHEELS and counts(levels[moves], positions[moves])["to_wrap"] == 1:
+        positions[moves] = levels[moves]["restart"]
+        moves += 1
+    positions[moves] += levels[moves]["stride_less_one"] + 1
+    reasons = set()
+    if pixels - first <= row:
+        reasons = {
+            name
+            for name, level, position in zip("HDN", levels[1:], positions[1:], strict=True)
+            if not 0 <= position <= level["limit"]
+        }
+    if moves == WHEELS and positions[WHEELS] > levels[WHEELS]["limit"]:
+        reasons.add("last image")
+    return reasons
+
+
+def test_a_column_ends_where_the_rest_is_outside() -> None:
+    """Each reason decides alone in some columns whose first walk is not their end otherwise."""
+    rng = random.Random(4)
+    jobs = [near_job(rng, number) for number in range(2000)]
+    run = run_streams(Paced(ColumnPreparation(PARAMS)), {"i": jobs}, ["o"], seed=4, stall=0)
+    decided = []
+    for job, got in zip(jobs, run.payloads["o"], strict=True):
+        limits = got.column.limits
+        reasons = outside_behind(job)
+        ends = limits.is_outside or got.column.pixels <= limits.most
+        assert got.column.ends == (ends or bool(reasons)), (job, reasons)
+        if not ends:
+            decided.append(frozenset(reasons))
+    for alone in ("H", "D", "N", "last image"):
+        assert decided.count(frozenset({alone})) >= 10, alone
+    assert decided.count(frozenset()) >= 100
+
+
 def test_counts_and_sums() -> None:
     rng = random.Random(1)
     jobs = [random_job(rng, number) for number in range(200)]
@@ -104,7 +168,7 @@ def test_counts_and_sums() -> None:
         limits = column.limits
         assert (limits.most, limits.stays, limits.is_outside) == (most, most < to_wrap, is_outside)
         assert limits.wraps == sum((column.first[n].to_wrap == 1) << n - 1 for n in (1, 2))
-        assert column.ends == (is_outside or column.pixels <= most)
+        assert column.ends == (is_outside or column.pixels <= most or bool(outside_behind(job)))
         first = [each["address"] + each["step"] for each in levels[1:]]
         assert list(column.next_address) == [each % ADDRESSES for each in first]
         for level in range(1, WHEELS + 1):

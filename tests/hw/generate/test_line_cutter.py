@@ -225,7 +225,8 @@ def test_fields_of_a_run_are_in_all_of_its_lines(store: bool) -> None:
         bits = {name: rng.getrandbits(shape.size) for name, shape in shapes.items()}
         run = {name: shape.from_bits(bits[name]) for name, shape in shapes.items()}
         start = random_start(rng, params) // params.lanes * params.lanes
-        runs.append({"start": start, "pieces": lines * params.lanes, **run})
+        place = {"start": start, "smem": random_smem(rng, params)}
+        runs.append({**place, "pieces": lines * params.lanes, **run})
         wanted += [bits] * lines
     taken = run_streams(LineCutter(params, store=store), {"i": runs}, ["o"], seed=4).payloads["o"]
     got = [

@@ -303,24 +303,122 @@ def test_little_fill_goes_once_in_two_clocks():
         assert landed == [*range(landed[0], landed[0] + 2 * count, 2)]
 
 
+def fill_of(lane: int, beat: int) -> dict:
+    """Return fill of a lane, which is the last one of its request."""
+    style = {"swizzle": 0, "fill": 0, "round_tf32": 0}
+    return {"slot": 2, "style": style, "beat": beat, "valid": 1 << lane, "last": 1}
+
+
+def line_of(lane: int, part: int, number: int) -> dict:
+    """Return a line with one piece, which goes to a lane; it is in one of both parts.
+
+    The piece in the last lane is never in the second part: there, it comes by its swizzle.
+    """
+    swizzles = lane == 7 and part == 1
+    place = lane ^ swizzles
+    return {
+        "slot": 1,
+        "style": {"swizzle": 3 if swizzles else 0, "fill": 0, "round_tf32": 0},
+        "beat": 8 * number,
+        "next_beat": 8 * number + 1,
+        "boundary": 7 if part else 0,
+        "pieces": 1,
+        "valid": 1 << place,
+        "data": [number if lane == place else 0 for lane in range(8)],
+    }
+
+
+@pytest.mark.parametrize("kind", ["part 0", "part 1", "fill"])
 @pytest.mark.parametrize("lane", range(8))
-def test_fill_of_a_lane_waits_in_its_queue(lane):
+def test_pieces_of_a_lane_wait_in_their_queue(lane, kind):
     """Shared memory takes nothing. A piece is at its port, and the queue has one place left."""
     params = TmaParams()
     sim = simulation(LaneNetwork, params)
-    dut, taken = sim.dut, 0
+    port, taken = sim.dut.fill if kind == "fill" else sim.dut.line, 0
 
     async def drive(ctx):
         nonlocal taken
-        style = {"swizzle": 0, "fill": 0, "round_tf32": 0}
         await ctx.tick()
-        for beat in range(2 * params.lane_depth):
-            ctx.set(dut.fill.p, {"slot": 1, "style": style, "beat": beat, "valid": 1 << lane})
-            ctx.set(dut.fill.valid, 1)
-            taken += ctx.get(dut.fill.ready)
+        for number in range(2 * params.lane_depth):
+            is_fill = kind == "fill"
+            part = int(kind == "part 1")
+            ctx.set(port.p, fill_of(lane, number) if is_fill else line_of(lane, part, number))
+            ctx.set(port.valid, 1)
+            taken += ctx.get(port.ready)
             await ctx.tick()
-            ctx.set(dut.fill.valid, 0)
+            ctx.set(port.valid, 0)
             await ctx.tick().repeat(4)
 
     sim.run(drive)
     assert taken == 1 + params.lane_depth - 1
+
+
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("lane", range(8))
+def test_nothing_is_reported_while_it_waits_for_its_lane(lane, part):
+    """Lines and fill of one lane, in its queues with each ticket, and shared memory is busy."""
+    params = TmaParams()
+    count = 5 * params.lane_depth
+    lines = [line_of(lane, part, number) for number in range(count)]
+    fills = [fill_of(lane, 8 * count + number) for number in range(count)]
+    drive = Driver(params, lane, lines, fills, stall=0, busy=0.5)
+    written = {8 * (8 * number + part) + lane: number for number in range(count)}
+    filled = {8 * (8 * count + number) + lane: 0 for number in range(count)}
+    assert drive.memory == written | filled
+    assert drive.written == {1: count, 2: count}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_fill_goes_first_for_so_many_clocks(seed):
+    """Lines and fill of one lane come at changing rates: each clock has the piece that the rule of
+    the lead chooses.
+    """
+    params = TmaParams()
+    rng = random.Random(seed)
+    sim = simulation(LaneNetwork, params)
+    ports = {"line": sim.dut.line, "fill": sim.dut.fill}
+
+    async def drive(ctx):
+        waiting = dict.fromkeys(ports, 0)
+        lead, takes_turns, goes, numbers = 0, False, None, dict.fromkeys(ports, 0)
+        ctx.set(sim.dut.smem_write.ready, 1)
+        for name in "written", "filled":
+            ctx.set(getattr(sim.dut, name).ready, 1)
+        rates = dict.fromkeys(ports, 0.0)
+        for clock in range(2000):
+            if clock % 40 == 0:
+                rates = {name: rng.choice((0, 0.3, 0.9, 1)) for name in ports}
+            taken = []
+            for name, port in ports.items():
+                if not ctx.get(port.valid) and rng.random() < rates[name]:
+                    numbers[name] += 1
+                    number = numbers[name]
+                    piece = line_of(3, 0, number) if name == "line" else fill_of(3, 8 * number + 2)
+                    ctx.set(port.p, piece)
+                    ctx.set(port.valid, 1)
+                if ctx.get(port.valid) and ctx.get(port.ready):
+                    taken.append(name)
+            written = ctx.get(sim.dut.smem_write.p[3])
+            is_written = ctx.get(sim.dut.smem_write.valid) and written.valid
+            source = ("fill" if written.beat % 8 else "line") if is_written else None
+            assert source == goes, f"clock {clock}: {source} goes, and not {goes}"
+
+            both_wait = waiting["line"] and waiting["fill"]
+            may_repeat = waiting["fill"] >= params.lane_depth // 2 and not takes_turns
+            if both_wait:
+                goes = "line" if goes == "fill" and not may_repeat else "fill"
+            else:
+                goes = next((name for name in ports if waiting[name]), None)
+            takes_turns = lead == FILL_LEAD - 1
+            if both_wait and goes == "fill":
+                lead = min(lead + 1, FILL_LEAD - 1)
+            elif not both_wait:
+                lead = max(lead - 1, 0)
+            if goes:
+                waiting[goes] -= 1
+            await ctx.tick()
+            for name in taken:
+                waiting[name] += 1
+                ctx.set(ports[name].valid, 0)
+
+    sim.run(drive)
