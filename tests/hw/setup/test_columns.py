@@ -54,7 +54,8 @@ def random_load(rng: random.Random) -> Load:
         last = min(dims[dim] - 1 + upper, (1 << 31) - 1)
         inside = rng.choice((lower, last, rng.randint(lower, last)))
         anywhere = rng.randrange(-1 << 31, 1 << 31) >> rng.randrange(32)
-        coords[dim] = rng.choice((inside, inside, inside, anywhere))
+        beside = rng.choice((lower - 1, min(last + 1, (1 << 31) - 1)))
+        coords[dim] = rng.choice((*[inside] * 6, beside, anywhere))
     if not interleave:
         coords[0] &= -PIECE_BYTES
     offsets = [rng.randint(0, OFFSET_LIMITS[rank]) for _ in range(rank - 2)]
@@ -109,7 +110,7 @@ def levels_of(load: Load) -> dict[int, dict[str, int]]:
 def test_levels_of_columns_and_starts_outside_the_bounding_box():
     """A column has the positions and addresses of its definition, or the golden model's error."""
     rng = random.Random(1)
-    loads = [random_load(rng) for _ in range(800)]
+    loads = [random_load(rng) for _ in range(1500)]
     inputs = [setup_input(load, number) for number, load in enumerate(loads)]
     dut = simulation(SetupBlock, PRESETS["default"])
     run = run_streams(dut, {"i": inputs}, ["job", "error"], stall=0.1)
