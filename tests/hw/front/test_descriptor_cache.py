@@ -21,6 +21,11 @@ FAULTS = {
 """Fills of the maps that cannot be read, by address."""
 
 
+def words_of(address: int, version: int) -> list[int]:
+    """Return the words of a version of the map at an address."""
+    return [(address + 16 * version + i) % (1 << 32) for i in range(16)]
+
+
 @dataclass
 class Observed:
     """Outputs of a run.
@@ -37,7 +42,7 @@ class Observed:
 class Driver:
     """A cache, a memory with versions of each map, and a script of requests.
 
-    Word i of version v of the map at address a is a + 16 * v + i, so a mix of versions is detected.
+    The words of each map and version differ (``words_of``), so a mix of versions is detected.
     """
 
     def __init__(self, params: TmaParams, seed: int = 0, stall: float = 0.0, latency: int = 20):
@@ -125,7 +130,7 @@ class Driver:
             return
         address = self.fills[0][0]
         version = self.versions.get(address, 0)
-        words = [address + 16 * version + i for i in range(16)]
+        words = words_of(address, version)
         ctx.set(self.dut.fill.p, {"words": words, **FAULTS.get(address, {})})
         ctx.set(self.dut.fill.valid, 1)
         self.filling = True
@@ -169,10 +174,8 @@ class Driver:
         assert answer.request.global_address == address
         version = 0
         if not answer.fault:
-            version, rest = divmod(answer.words[0] - address, 16)
-            assert rest == 0
-            words = [address + 16 * version + i for i in range(16)]
-            assert list(answer.words) == words, "a mix of two maps"
+            version = (answer.words[0] - address) % (1 << 32) // 16
+            assert list(answer.words) == words_of(address, version), "a mix of two maps"
             newest = self.versions.get(address, 0)
             assert oldest <= version <= newest, "a map from before the invalidation"
         assert bool(answer.fault) == (address in FAULTS)
@@ -219,6 +222,22 @@ def test_holds_as_many_maps_as_it_has_entries(params: TmaParams):
     script = [step for a in maps for step in (("request", a), ("wait", 100))]
     script += [("request", a) for a in maps] * 5
     assert len(Driver(params).run(script).fetches) == len(maps)
+
+
+def test_addresses_of_maps_have_any_bits():
+    """Each entry holds an address, and then its complement."""
+    params = TmaParams()
+    rng = random.Random(1)
+    first = [
+        rng.getrandbits(params.address_bits) & -64 for _ in range(params.descriptor_cache_entries)
+    ]
+    complements = [a ^ (1 << params.address_bits) - 64 for a in first]
+    script = []
+    for maps in first, complements:
+        script += [step for a in maps for step in (("request", a), ("wait", 100))]
+        script += [("request", a) for a in maps] * 2
+    seen = Driver(params).run(script)
+    assert [address for address, _ in seen.fetches] == first + complements
 
 
 def test_holds_maps_that_are_requested_at_once():
