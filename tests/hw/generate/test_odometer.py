@@ -24,7 +24,7 @@ from tests.hw.golden_requests import (
     random_requests,
 )
 from tests.hw.setup.test_block import covered_by
-from tests.hw.simulate import run_streams, simulation
+from tests.hw.simulate import Run, run_streams, simulation
 from tests.quick import quick
 from tests.unit_arch import LATER_UNIT
 
@@ -285,6 +285,27 @@ def test_what_the_column_does_not_walk_may_be_outside(where: int) -> None:
         assert not any(pieces.values())
 
 
+@pytest.mark.parametrize("dimension", ["H", "D"])
+def test_images_have_any_number_of_rows(dimension: str) -> None:
+    """A column has the last row of an image, and of the next image a row in front of it and its
+    first row. The images have ``2**n + 1`` rows in H or in D.
+    """
+    loads = []
+    for bit in range(1, 10):
+        rows = 1 << bit
+        h, d = (rows, 2) if dimension == "H" else (1, rows)
+        lower, start = ((0, -1, 0), (h - 1, 0)) if dimension == "H" else ((0, 0, -1), (0, d - 1))
+        tensor_map = TensorMap.im2col(
+            *("f16", 0, (64, 4, h, d, 2), (128, 512, 512 * h, 512 * h * d)),
+            *(lower, (0, 0, 0), 64, 3 * 4),
+            swizzle="128B",
+        )
+        loads.append(Load(tensor_map, (0, 0, *start, 0), mbarrier=0))
+    run = walk(loads, PRESETS["default"], stall=0)
+    for load, jobs in zip(loads, requests_of(run), strict=True):
+        assert covered_by(jobs) == expected(load, Arch.SM_90A), load
+
+
 @pytest.mark.parametrize("rank", [4, 5])
 def test_long_columns_of_small_images(rank: int) -> None:
     """Each dimension wraps, also far in front of the tensor and far behind it."""
@@ -325,3 +346,21 @@ def test_turns_are_given_for_jobs_only() -> None:
         cycles = sorted(cycle for name in outputs for cycle in run.cycles[name])
         assert len(run.cycles[f"walk_{many}"]) == 256
         assert cycles == [*range(cycles[0], cycles[0] + 256 + 2)], few
+
+
+@pytest.mark.parametrize("channel", range(5))
+def test_a_tile_is_not_late_after_any_pause(channel: int) -> None:
+    """Each channel has one tile at a time, in any clock after the one before."""
+    params = PRESETS["default"]
+    is_store = channel == params.streams
+    kind, output = ("store_tile", "store_walk") if is_store else ("load_tile", f"walk_{channel}")
+    tiles = random_requests(np.random.default_rng(2), kind, 1)
+    (tile,) = with_slots(setup(tiles, params), params)
+    clocks = {20 * number + number % 8 for number in range(1, 17)}
+
+    def feed(_run: Run, clock: int) -> dict[str, list]:
+        return {"i": [tile | {"channel": channel}] if clock in clocks else []}
+
+    run = run_streams(simulation(Walks, params), {"i": []}, [output], stall=0, feed=feed)
+    assert run.taken["i"] == sorted(clocks)
+    assert run.cycles[output] == [clock + LATENCY for clock in run.taken["i"]]
