@@ -10,21 +10,21 @@ from hw.lib.queue import Queue
 from tests.hw.simulate import run_streams
 
 DEPTHS = [1, 2, 3, 16, 17, 40]
+ITEMS = [value * 0x9E37 & 0xFFFF for value in range(200)]
+"""Payloads of 16 bits, each of which changes often."""
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("seed", range(2))
 def test_order(depth, seed):
-    items = list(range(200))
-    run = run_streams(Queue(8, depth), {"i": items}, ["o"], seed=seed)
-    assert run.payloads["o"] == items
+    run = run_streams(Queue(16, depth), {"i": ITEMS}, ["o"], seed=seed)
+    assert run.payloads["o"] == ITEMS
 
 
 @pytest.mark.parametrize("latency", [1, 2])
 def test_parts_stay_together(latency):
-    items = [value * 0x9E37 & 0xFFFF for value in range(200)]
     queue = Queue(16, 5, parts=[3, 9], latency=latency)
-    assert run_streams(queue, {"i": items}, ["o"], seed=1).payloads["o"] == items
+    assert run_streams(queue, {"i": ITEMS}, ["o"], seed=1).payloads["o"] == ITEMS
 
 
 @pytest.mark.parametrize("parts", [[0], [3, 0], [8], [4, 5]])
@@ -83,9 +83,8 @@ def test_depth_is_at_least_one(monkeypatch):
 @pytest.mark.parametrize("depth", [1, 2, 3, 32])
 @pytest.mark.parametrize("seed", range(2))
 def test_latency_of_none(depth, seed):
-    items = list(range(200))
-    run = run_streams(Queue(8, depth, latency=0), {"i": items}, ["o"], seed=seed)
-    assert run.payloads["o"] == items
-    run = run_streams(Queue(8, depth, latency=0), {"i": items}, ["o"], stall=0)
-    assert run.payloads["o"] == items
-    assert run.cycles["o"] == run.taken["i"] == items
+    run = run_streams(Queue(16, depth, latency=0), {"i": ITEMS}, ["o"], seed=seed)
+    assert run.payloads["o"] == ITEMS
+    run = run_streams(Queue(16, depth, latency=0), {"i": ITEMS}, ["o"], stall=0)
+    assert run.payloads["o"] == ITEMS
+    assert run.cycles["o"] == run.taken["i"] == list(range(len(ITEMS)))
