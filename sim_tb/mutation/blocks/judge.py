@@ -1,14 +1,16 @@
 """Chooses the blocks' own tests that judge a mutant, and runs them on it.
 
-The tests of a class are those whose outermost block is of this class; if there are none, those in
-which it is one of the fewest outermost blocks. A mutant is judged by the tests of its class; if
-there are none, or none has a place for it, by those of the next block around it. Tests that have an
-exact place for it go before those that have a near one only, which judge if there are no others.
-Tests that fail on a netlist without a mutant are left out.
+The tests of a class are those with an outermost block of this class: the tests in the file that is
+named for it, ``test_run_walker.py`` for ``RunWalker``; if there are none, those with the fewest
+outermost blocks. A mutant is judged by the tests of its class; if there are none, or none has a
+place for it, by those of the next block around it. Tests that have an exact place for it go before
+those that have a near one only, which judge if there are no others. Tests that fail on a netlist
+without a mutant are left out.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,9 @@ TESTS = ROOT / "tests" / "hw"
 
 OTHERS = "axi", "flow", "host", "translate"
 """Folders of tests of what the unit with the mutants does not have."""
+
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+"""Where the name of a class is divided into words."""
 
 SOURCES = "golden", "hw", "tests/golden", "tests/hw", "sim_tb/mutation/blocks"
 """Folders that decide what the tests of a block say."""
@@ -82,8 +87,10 @@ class BlockTests:
         """Return the tests of a class, the shortest first."""
         notes = self.notes["tests"]
         found = {name: len(note["outer"]) for name, note in notes.items() if kind in note["outer"]}
+        file = f"/test_{_CAPITAL.sub('_', kind).lower()}.py::"
         fewest = min(found.values(), default=0)
-        chosen = [name for name, blocks in found.items() if blocks == fewest]
+        chosen = [name for name in found if file in name]
+        chosen = chosen or [name for name, blocks in found.items() if blocks == fewest]
         return sorted(chosen, key=lambda name: (notes[name]["seconds"], name))
 
     def judges(self, mutant: Mutant) -> list[str]:

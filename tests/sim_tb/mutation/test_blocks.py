@@ -67,6 +67,23 @@ def test_other_classes_have_no_judge():
     assert not tests.judge(others)
 
 
+def test_tests_in_the_file_of_a_class_are_its_judges():
+    """They are, whatever is beside the block; otherwise, those with the fewest blocks beside it."""
+    tests = BlockTests([], cells())
+    outer = {
+        "tests/hw/generate/test_run_walker.py::a": ["RunWalker"],
+        "tests/hw/generate/test_run_walker.py::b": ["RunWalker", "RowPreparation"],
+        "tests/hw/lib/test_lib.py::c": ["RunWalker"],
+        "tests/hw/lib/test_lib.py::d": ["Queue", "RowPreparation"],
+    }
+    tests.notes = {"tests": {name: {"outer": outer[name], "seconds": 1} for name in outer}}
+    a, b, _, d = outer
+    assert tests.tests("RunWalker") == [a, b]
+    assert tests.tests("RowPreparation") == [b, d]
+    assert tests.tests("Queue") == [d]
+    assert tests.tests("Walker") == []
+
+
 def cell(name: str, kind: str = "$add", source: str = "a.py:1", width: int = 8) -> Cell:
     return Cell(name, kind, source, {"A": width, "Y": width}, [])
 
