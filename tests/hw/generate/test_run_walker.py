@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 from amaranth.hdl import Module
@@ -180,14 +180,11 @@ def test_steps_through_walks_of_loads(name: str, seed: int) -> None:
     assert rtl(jobs, params, seed=seed, stall=0.3)[0] == ref(jobs, params)
 
 
-@pytest.mark.parametrize("seed", quick(range(2), 1))
-@pytest.mark.parametrize("name", PARAMS)
-def test_steps_through_walks_of_stores(name: str, seed: int) -> None:
-    """A walk without runs is a run without pieces if it ends its request, and nothing otherwise."""
-    params = PARAMS[name]
-    jobs = random_jobs(random.Random(seed), params, 40)
-    for job in jobs:
-        job["walk"]["store"] = 1
+def ref_stored(jobs: list[dict], params: TmaParams) -> list[tuple]:
+    """The runs of walks of stores, by the definition of a walk.
+
+    A walk without runs is a run without pieces if it ends its request, and nothing otherwise.
+    """
     wanted = []
     for job in jobs:
         walk = job["walk"]
@@ -200,9 +197,13 @@ def test_steps_through_walks_of_stores(name: str, seed: int) -> None:
             runs = [(walk["start"], walk["smem_start"], 0, None)] if job["last"] else []
         for number, run in enumerate(runs):
             wanted.append((job["slot"], *run, number == len(runs) - 1 and job["last"]))
-    walker = PreparedWalker(params, store=True)
-    run = run_streams(walker, {"i": jobs}, ["run"], seed=seed, stall=0.3)
-    got = [
+    return wanted
+
+
+def rtl_stored(jobs: list[dict], params: TmaParams, **options) -> list[tuple]:
+    """The runs of the walker of stores."""
+    run = run_streams(PreparedWalker(params, store=True), {"i": jobs}, ["run"], **options)
+    return [
         (
             run.slot,
             run.start,
@@ -213,7 +214,16 @@ def test_steps_through_walks_of_stores(name: str, seed: int) -> None:
         )
         for run in run.payloads["run"]
     ]
-    assert got == wanted
+
+
+@pytest.mark.parametrize("seed", quick(range(2), 1))
+@pytest.mark.parametrize("name", PARAMS)
+def test_steps_through_walks_of_stores(name: str, seed: int) -> None:
+    params = PARAMS[name]
+    jobs = random_jobs(random.Random(seed), params, 40)
+    for job in jobs:
+        job["walk"]["store"] = 1
+    assert rtl_stored(jobs, params, seed=seed, stall=0.3) == ref_stored(jobs, params)
 
 
 def test_a_step_a_clock() -> None:
@@ -252,3 +262,33 @@ def test_short_rows_at_all_places_of_lines_and_beats() -> None:
             walk = random_walk(rng, params) | fields
             jobs.append({"slot": 1, "last": 1, "walk": walk})
     assert rtl(jobs, params, stall=0)[0] == ref(jobs, params)
+
+
+@pytest.mark.parametrize("store", [False, True], ids=["load", "store"])
+def test_short_rows_behind_a_step_of_each_loop(store: bool) -> None:
+    """Rows of each loop, few or many, begin at each place of a line and of a beat. They follow
+    other rows behind a step of a loop around them.
+    """
+    params = PARAMS["128-byte lines"]
+    rng = random.Random(5)
+    lanes = params.lanes
+    jobs = []
+    nests = [*combinations(range(4), 2), (3, None)]
+    for (level, around), lane, beat_lane in product(nests, range(lanes), range(lanes)):
+        row = rng.randint(1, 3)
+        loops = [{"last": 0, "global_step": 0, "smem_step": 0} for _ in range(4)]
+        loops[level] = {
+            "last": rng.choice((1, 3, 7, 8, 19, 1 << rng.randrange(8))),
+            **{name: rng.randint(row, 7) for name in ("global_step", "smem_step")},
+        }
+        starts = {"start": 64 + lane, "smem_start": 64 + beat_lane}
+        if around is not None:
+            loops[around] = {"last": 1, "global_step": 64 + lane, "smem_step": 64 + beat_lane}
+            starts = {"start": 64, "smem_start": 64}
+        fields = {"has_data": 1, "prefetch": 0, "run": row, "row_pieces": row, "store": store}
+        walk = random_walk(rng, params) | fields | starts | {"loops": loops}
+        jobs.append({"slot": 1, "last": 1, "walk": walk})
+    if store:
+        assert rtl_stored(jobs, params, stall=0) == ref_stored(jobs, params)
+    else:
+        assert rtl(jobs, params, stall=0)[0] == ref(jobs, params)
