@@ -635,17 +635,19 @@ def test_counters_wrap():
 
 @pytest.mark.parametrize("operation", WAITS)
 def test_each_group_counts_with_all_bits(operation):
-    """All groups of a thread, each with as many requests as need the upper bit of its counter."""
+    """The counter of each group of a thread comes to a number, and later to its complement."""
     params = PRESETS["default"]
     dut = bulk_groups(params)
     rng = random.Random(1)
-    half = 1 << counters_layout(params).elem_shape - 1
+    limit = 1 << counters_layout(params).elem_shape
     behind = 4
+    firsts = [rng.randrange(limit // 2, limit) for _ in range(params.bulk_groups)]
+    further = [(limit - 1 - 2 * first) % limit for first in firsts]
 
     async def program(ctx):
         ctx.set(dut.o.ready, 1)
-        for index in range(params.bulk_groups):
-            requests = half + rng.randrange(half)
+        for number, requests in enumerate(firsts + further):
+            index = number % params.bulk_groups
             ctx.set(dut.i.payload, store())
             ctx.set(dut.released.payload, group(index))
             for clock in range(requests + behind - 1):

@@ -358,7 +358,7 @@ def test_pieces_of_a_lane_wait_in_their_queue(lane, kind):
 def test_nothing_is_reported_while_it_waits_for_its_lane(lane, part):
     """Lines and fill of one lane, in its queues with each ticket, and shared memory is busy."""
     params = TmaParams()
-    count = 5 * params.lane_depth
+    count = 8 * params.lane_depth
     lines = [line_of(lane, part, number) for number in range(count)]
     fills = [fill_of(lane, 8 * count + number) for number in range(count)]
     drive = Driver(params, lane, lines, fills, stall=0, busy=0.5)
