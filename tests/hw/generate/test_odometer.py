@@ -286,15 +286,17 @@ def test_what_the_column_does_not_walk_may_be_outside(where: int) -> None:
 
 
 @pytest.mark.parametrize("dimension", ["H", "D"])
-def test_images_have_any_number_of_rows(dimension: str) -> None:
-    """A column has the last row of an image, and of the next image a row in front of it and its
-    first row. The images have ``2**n + 1`` rows in H or in D.
+@pytest.mark.parametrize("front", [0, 1])
+def test_images_have_any_number_of_rows(dimension: str, front: int) -> None:
+    """A column has the last row of an image, and the first two of the next one, which is the last.
+    The images have ``2**n + 1`` rows in H or in D, ``front`` of them in front of the tensor.
     """
     loads = []
     for bit in range(1, 10):
-        rows = 1 << bit
+        rows = (1 << bit) + 1 - front
         h, d = (rows, 2) if dimension == "H" else (1, rows)
-        lower, start = ((0, -1, 0), (h - 1, 0)) if dimension == "H" else ((0, 0, -1), (0, d - 1))
+        lower = (0, -front, 0) if dimension == "H" else (0, 0, -front)
+        start = (h - 1, 0) if dimension == "H" else (0, d - 1)
         tensor_map = TensorMap.im2col(
             *("f16", 0, (64, 4, h, d, 2), (128, 512, 512 * h, 512 * h * d)),
             *(lower, (0, 0, 0), 64, 3 * 4),
