@@ -295,11 +295,12 @@ def test_images_have_any_number_of_rows(dimension: str, front: int) -> None:
     for bit in range(1, 10):
         rows = (1 << bit) + 1 - front
         h, d = (rows, 2) if dimension == "H" else (1, rows)
-        lower = (0, -front, 0) if dimension == "H" else (0, 0, -front)
+        # With another row of D, D goes on behind the last row of the tensor and does not wrap.
+        corners = ((0, -front, 0), (0, 0, 1)) if dimension == "H" else ((0, 0, -front), (0, 0, 0))
         start = (h - 1, 0) if dimension == "H" else (0, d - 1)
         tensor_map = TensorMap.im2col(
             *("f16", 0, (64, 4, h, d, 2), (128, 512, 512 * h, 512 * h * d)),
-            *(lower, (0, 0, 0), 64, 3 * 4),
+            *(*corners, 64, 3 * 4),
             swizzle="128B",
         )
         loads.append(Load(tensor_map, (0, 0, *start, 0), mbarrier=0))
