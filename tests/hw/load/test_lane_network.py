@@ -334,14 +334,13 @@ def test_pieces_of_a_lane_wait_in_their_queue(lane, kind):
     """Shared memory takes nothing. A piece is at its port, and the queue has one place left."""
     params = TmaParams()
     sim = simulation(LaneNetwork, params)
-    port, taken = sim.dut.fill if kind == "fill" else sim.dut.line, 0
+    is_fill, part = kind == "fill", int(kind == "part 1")
+    port, taken = sim.dut.fill if is_fill else sim.dut.line, 0
 
     async def drive(ctx):
         nonlocal taken
         await ctx.tick()
         for number in range(2 * params.lane_depth):
-            is_fill = kind == "fill"
-            part = int(kind == "part 1")
             ctx.set(port.p, fill_of(lane, number) if is_fill else line_of(lane, part, number))
             ctx.set(port.valid, 1)
             taken += ctx.get(port.ready)
