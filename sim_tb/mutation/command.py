@@ -50,7 +50,8 @@ class Fate:
     killed_by : frozenset of str
         Suites that killed it.
     equivalent : bool
-        It is proved equivalent.
+        It is proved equivalent. The blocks' own tests may kill it all the same: they also look at
+        what the unit does not use of a block.
     reason : str
         Explanation why it changes nothing that can occur, or empty.
     """
@@ -287,7 +288,7 @@ def share(part: int, whole: int) -> str:
 
 
 def table(fates: Iterable[Fate], names: Sequence[str]) -> Table:
-    """Return the counts of each block, and of all."""
+    """Return the counts of each block, and of all; killed are those that are not equivalent."""
     fates = list(fates)
     headings = (
         "block",
@@ -304,17 +305,32 @@ def table(fates: Iterable[Fate], names: Sequence[str]) -> Table:
     blocks = sorted({fate.mutant.block for fate in fates})
     for block in (*blocks, ""):
         rows = [fate for fate in fates if not block or fate.mutant.block == block]
-        equivalent = sum(fate.equivalent for fate in rows)
-        killed = sum(bool(fate.killed_by) for fate in rows)
-        by_suite = [sum(name in fate.killed_by for fate in rows) for name in names]
+        others = [fate for fate in rows if not fate.equivalent]
+        killed = sum(bool(fate.killed_by) for fate in others)
+        by_suite = [sum(name in fate.killed_by for fate in others) for name in names]
         explained = sum(fate.is_explained for fate in rows)
         alive = sum(fate.is_alive for fate in rows)
-        counts = len(rows), equivalent, *by_suite, explained, alive
+        counts = len(rows), len(rows) - len(others), *by_suite, explained, alive
         shown.add_row(
-            block or "all", *map(str, counts), share(killed, len(rows) - equivalent),
+            block or "all", *map(str, counts), share(killed, len(others)),
             end_section=block == blocks[-1],
         )  # fmt: skip
     return shown
+
+
+def contradictions(fates: Iterable[Fate]) -> list[str]:
+    """Return what cannot be: reasons of mutants that do not live, and proofs that a test of the
+    unit refutes.
+    """
+    found = []
+    for fate in fates:
+        number, killers = fate.mutant.number, ", ".join(sorted(fate.killed_by))
+        if fate.reason and not fate.is_explained:
+            what = "equivalent" if fate.equivalent else f"killed by {killers}"
+            found.append(f"{EXPLANATIONS.name} explains mutant {number}, which is {what}")
+        if fate.equivalent and fate.killed_by - {"blocks"}:
+            found.append(f"mutant {number} is proved equivalent, and killed by {killers}")
+    return found
 
 
 def results_of(mutants: Mutants) -> Results:
@@ -386,8 +402,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(table(ended, names))
     if not explanations(results.netlist):
         console.print(f"{EXPLANATIONS.name} explains no mutant of this netlist, {results.netlist}")
-    wrong = [fate for fate in ended if fate.reason and not fate.is_explained]
-    for fate in wrong:
-        what = f"killed by {', '.join(sorted(fate.killed_by))}" if fate.killed_by else "equivalent"
-        console.print(f"{EXPLANATIONS.name} explains mutant {fate.mutant.number}, which is {what}")
+    wrong = contradictions(ended)
+    for line in wrong:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     return int(bool(wrong))

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sim_tb.mutation.command import (
     SEED,
     Crew,
     Fate,
+    contradictions,
     explanations,
     fates,
     main,
@@ -124,6 +126,32 @@ def test_a_mutant_with_a_reason_is_explained(tmp_path, runs, monkeypatch):
     shown = table(run_all(tmp_path / "results"), NAMES)
     rows = list(zip(*(column.cells for column in shown.columns), strict=True))
     assert rows[-1] == ("all", "4", "1", "1", "2", "1", "0", "66.7%")
+
+
+EQUIVALENT = Fate(Mutant(5, "A", "-port 5"), frozenset({"blocks"}), equivalent=True)
+"""Equivalent in the unit; the tests of its block look at what the unit does not use."""
+
+
+def test_an_equivalent_mutant_is_not_counted_as_killed():
+    alive = Fate(Mutant(1, "A", "-port 1"), frozenset(), equivalent=False)
+    shown = table([alive, EQUIVALENT], ["blocks"])
+    rows = list(zip(*(column.cells for column in shown.columns), strict=True))
+    assert rows[0] == ("A", "2", "1", "0", "0", "1", "0.0%")
+
+
+def test_reasons_and_proofs_do_not_contradict_tests():
+    killed = replace(EQUIVALENT, equivalent=False)
+    assert (
+        contradictions([EQUIVALENT, killed, replace(killed, killed_by=frozenset(), reason="x")])
+        == []
+    )
+    assert contradictions([replace(killed, reason="x"), replace(EQUIVALENT, reason="x")]) == [
+        "survivors.toml explains mutant 5, which is killed by blocks",
+        "survivors.toml explains mutant 5, which is equivalent",
+    ]
+    assert contradictions([replace(EQUIVALENT, killed_by=frozenset({"blocks", "random"}))]) == [
+        "mutant 5 is proved equivalent, and killed by blocks, random"
+    ]
 
 
 def test_reasons_are_of_one_mutant_each(tmp_path):
