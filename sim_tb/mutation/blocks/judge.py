@@ -10,7 +10,6 @@ without a mutant are left out.
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.flow.cache import ROOT, cached, digest, sources
+from hw.flow.macros import constant
 from hw.flow.mutate import Mutant
 from sim_tb.mutation.blocks.netlist import Cells
 from sim_tb.mutation.blocks.plugin import VARIABLE
@@ -31,9 +31,6 @@ TESTS = ROOT / "tests" / "hw"
 
 OTHERS = "axi", "flow", "host", "translate"
 """Folders of tests of what the unit with the mutants does not have."""
-
-_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
-"""Where the name of a class is divided into words."""
 
 SOURCES = "golden", "hw", "tests/golden", "tests/hw", "sim_tb/mutation/blocks"
 """Folders that decide what the tests of a block say."""
@@ -87,7 +84,7 @@ class BlockTests:
         """Return the tests of a class, the shortest first."""
         notes = self.notes["tests"]
         found = {name: len(note["outer"]) for name, note in notes.items() if kind in note["outer"]}
-        file = f"/test_{_CAPITAL.sub('_', kind).lower()}.py::"
+        file = f"/test_{constant(kind).lower()}.py::"
         fewest = min(found.values(), default=0)
         chosen = [name for name in found if file in name]
         chosen = chosen or [name for name, blocks in found.items() if blocks == fewest]

@@ -141,10 +141,8 @@ def test_an_equivalent_mutant_is_not_counted_as_killed():
 
 def test_reasons_and_proofs_do_not_contradict_tests():
     killed = replace(EQUIVALENT, equivalent=False)
-    assert (
-        contradictions([EQUIVALENT, killed, replace(killed, killed_by=frozenset(), reason="x")])
-        == []
-    )
+    explained = replace(killed, killed_by=frozenset(), reason="x")
+    assert contradictions([EQUIVALENT, killed, explained]) == []
     assert contradictions([replace(killed, reason="x"), replace(EQUIVALENT, reason="x")]) == [
         "survivors.toml explains mutant 5, which is killed by blocks",
         "survivors.toml explains mutant 5, which is equivalent",
